@@ -3,9 +3,9 @@
 //
 //   build/bench/bench/penstock_image_bench
 //
-// resize/*     a box of 320 x 290 of a picture of 500 x 375, three channels, to 224 x 224. The box
-//              changes each time, so that no coefficient table is reused, and every second picture
-//              is mirrored; items are pictures. `fastest` uses vector instructions of the
+// resize/*     a box of 320 x 290 of an image of 500 x 375, three channels, to 224 x 224. The box
+//              changes each time, so that no coefficient table is reused, and every second image
+//              is mirrored; items are images. `fastest` uses vector instructions of the
 //              machine; `plain` uses the plain loops of the same resizer, which give the same bits.
 
 #include <benchmark/benchmark.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the cost of decoding JPEG pictures, compared with plain libjpeg-turbo, and the gain from
+// Measures the cost of decoding JPEG images, compared with plain libjpeg-turbo, and the gain from
 // decoding only the region that a crop needs.
 //
 //   build/bench/bench/penstock_jpeg_bench
 //
-// Eight generated pictures of 500 x 375, 4:2:0, quality 90, about 35 kB each: slopes and noise of
-// several scales. An iteration is a picture. The common floor is whole_libjpeg: a reused
+// Eight generated images of 500 x 375, 4:2:0, quality 90, about 35 kB each: slopes and noise of
+// several scales. An iteration is an image. The common floor is whole_libjpeg: a reused
 // decompressor that decodes rows one by one into existing memory. Goals below 1 allow for the
-// library's own objects, which are created for each picture.
-//   whole      the whole picture
+// library's own objects, which are created for each image.
+//   whole      the whole image
 //   region     the crops that random_resized_crop{224} draws
 //   middle     224 x 224 in the middle
 //   sample     region, then resized to 224 x 224 (bilinear), as decode_images does
@@ -98,7 +98,7 @@ std::vector<std::byte> encoded(std::vector<std::uint8_t> values, bool progressiv
   return out;
 }
 
-const std::vector<std::byte>& picture(std::size_t number, bool progressive) {
+const std::vector<std::byte>& image(std::size_t number, bool progressive) {
   static const auto all = [] {
     std::array<std::vector<std::byte>, 2 * count> made;
     for (std::size_t i = 0; i < count; ++i) {
@@ -119,7 +119,7 @@ void whole_libjpeg(benchmark::State& state) {
   std::vector<std::uint8_t> values(size.width * size.height * 3);
   std::size_t number = 0;
   for (auto _ : state) {
-    const auto& bytes = picture(number++, progressive);
+    const auto& bytes = image(number++, progressive);
     jpeg_mem_src(&info, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
     jpeg_read_header(&info, TRUE);
     info.out_color_space = JCS_RGB;
@@ -153,7 +153,7 @@ void decode(benchmark::State& state) {
   for (auto _ : state) {
     const ps::image_box box = Draw(random);
     const ps::pixels out{values.data(), box.size, 3, box.size.width * 3};
-    decoder.decode(picture(number++, progressive), "picture", box, out);
+    decoder.decode(image(number++, progressive), "image", box, out);
     if (resized) resize(out, {sample.data(), {224, 224}, 3, 224 * 3});
     benchmark::ClobberMemory();
   }
@@ -163,7 +163,7 @@ void decode(benchmark::State& state) {
 void info(benchmark::State& state) {
   ps::jpeg_decoder decoder;
   std::size_t number = 0;
-  for (auto _ : state) benchmark::DoNotOptimize(decoder.info(picture(number++, false), "picture"));
+  for (auto _ : state) benchmark::DoNotOptimize(decoder.info(image(number++, false), "image"));
   state.SetItemsProcessed(state.iterations());
 }
 

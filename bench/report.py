@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Converts the results of bench/run.sh to a Markdown table and pictures.
+"""Converts the results of bench/run.sh to a Markdown table and charts.
 
-  python3 bench/report.py FILE.json                 writes FILE.md, and draws FILE.pictures/*.svg
+  python3 bench/report.py FILE.json                 writes FILE.md, and draws FILE.charts/*.svg
   python3 bench/report.py --loaders FILE.json OUT   draws docs/images/loaders.svg: six loaders
   python3 bench/report.py --merge FOLDER OUT        for bench/run.sh: merges all results to one file
 
-Needs Python 3.9. Pictures need matplotlib (Debian: python3-matplotlib); tables do not. A picture is
+Needs Python 3.9. Charts need matplotlib (Debian: python3-matplotlib); tables do not. A chart is
 skipped if the file does not contain its rows.
 """
 
@@ -19,11 +19,11 @@ from reporting.results import merge, programs_of
 from reporting.table import markdown
 
 try:
-    from reporting import pictures
+    from reporting import charts
 except ModuleNotFoundError as absent:
     if not (absent.name or "").startswith("matplotlib"):
         raise
-    pictures = None
+    charts = None
 
 
 def result_of(file):
@@ -48,25 +48,25 @@ def write_report(file):
     table = file.with_suffix(".md")
     table.write_text("\n".join(markdown(report, programs)))
     print(f"wrote {table}")
-    folder = file.with_suffix(".pictures")
+    folder = file.with_suffix(".charts")
     shutil.rmtree(folder, ignore_errors=True)
-    if pictures is None:
-        print("no pictures: they need matplotlib (Debian: python3-matplotlib)")
+    if charts is None:
+        print("no charts: they need matplotlib (Debian: python3-matplotlib)")
         return
     folder.mkdir()
-    for name, figure in pictures.pictures_of(programs, (report.get("machine") or {}).get("cores")):
+    for name, figure in charts.charts_of(programs, (report.get("machine") or {}).get("cores")):
         if figure:
-            pictures.save(figure, folder / f"{name}.svg", place_of(report))
+            charts.save(figure, folder / f"{name}.svg", place_of(report))
             print(f"drew {folder}/{name}.svg")
         else:
-            print(f"no picture {name}: its rows were not measured in this run")
+            print(f"no chart {name}: its rows were not measured in this run")
 
 
 def draw_loaders(file, out):
-    if pictures is None:
-        raise ValueError("a picture needs matplotlib (Debian: python3-matplotlib)")
+    if charts is None:
+        raise ValueError("a chart needs matplotlib (Debian: python3-matplotlib)")
     report = result_of(file)
-    pictures.save(pictures.fastest(report), out, f"{place_of(report)}: bench/run.sh --compare")
+    charts.save(charts.fastest(report), out, f"{place_of(report)}: bench/run.sh --compare")
 
 
 def main(arguments):

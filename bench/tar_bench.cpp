@@ -3,8 +3,8 @@
 //
 //   build/bench/bench/penstock_tar_bench
 //
-// list/headers  opens an archive of 20,000 samples with two files, a picture and a label, and reads
-//               all headers; items are files. `small` has pictures of 1 KiB, `large` of 64 KiB
+// list/headers  opens an archive of 20,000 samples with two files, an image and a label, and reads
+//               all headers; items are files. `small` has images of 1 KiB, `large` of 64 KiB
 // list/index    the same archive with its index file
 // read/*        at least a million bytes of blobs and their labels, in sequence (`sequential`) and
 //               in the order of `shuffled`; items are samples
@@ -51,10 +51,10 @@ std::string header(const std::string& name, std::size_t size) {
   return block;
 }
 
-// An archive whose pictures are holes in the file. The destructor removes the archive.
+// An archive whose images are holes in the file. The destructor removes the archive.
 class archive {
  public:
-  explicit archive(std::size_t picture) {
+  explicit archive(std::size_t image) {
     std::string name = (std::filesystem::temp_directory_path() / "penstock-XXXXXX").string();
     folder_ = ::mkdtemp(name.data()) == nullptr ? throw std::runtime_error("mkdtemp") : name;
     const int file = ::open(path().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -62,10 +62,10 @@ class archive {
     for (std::size_t i = 0; i < samples; ++i) {
       char key[32];
       std::snprintf(key, sizeof key, "n%04zu/%07zu", i % 1000, i);
-      const std::string first = header(key + std::string{".jpg"}, picture);
+      const std::string first = header(key + std::string{".jpg"}, image);
       std::string second = header(key + std::string{".cls"}, 3) + std::to_string(100 + i % 900);
       second.resize(1024);
-      const auto end = at + 512 + static_cast<off_t>((picture + 511) / 512 * 512);
+      const auto end = at + 512 + static_cast<off_t>((image + 511) / 512 * 512);
       if (::pwrite(file, first.data(), first.size(), at) < 0 ||
           ::pwrite(file, second.data(), second.size(), end) < 0) {
         throw std::runtime_error(path());

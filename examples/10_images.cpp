@@ -45,18 +45,18 @@ struct tool_options {
 
 // Reads `epochs` epochs and prints the throughput.
 template <class Dataset, class Sampler>
-void read_all(const Dataset& pictures, const Sampler& order, const tool_options& chosen) {
+void read_all(const Dataset& images, const Sampler& order, const tool_options& chosen) {
   ps::loader_options options{
       .batch_size = chosen.batch, .workers = chosen.workers, .prefetch = 2, .seed = chosen.seed};
   if (chosen.skip_bad) {
     options.faults.on_error = {.action = ps::error_action::skip, .max_failure_rate = 1};
   }
-  ps::loader loader{pictures, order, options};
-  const std::uint64_t expected = pictures.size() * chosen.epochs;
+  ps::loader loader{images, order, options};
+  const std::uint64_t expected = images.size() * chosen.epochs;
   std::optional<images::npy_file> dump;
   if (!chosen.dump.empty()) dump.emplace(chosen.dump, chosen.size);
 
-  images::progress_bar bar{expected, "pictures"};
+  images::progress_bar bar{expected, "images"};
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;
   const auto begin = std::chrono::steady_clock::now();
@@ -73,16 +73,16 @@ void read_all(const Dataset& pictures, const Sampler& order, const tool_options&
 
   const auto rate = static_cast<double>(samples) / took.count();
   const auto stats = loader.stats();
-  std::cout << samples << " pictures, " << bytes << " bytes of pixels, in " << took.count()
-            << " s: " << rate << " pictures/s, " << rate / static_cast<double>(stats.workers)
+  std::cout << samples << " images, " << bytes << " bytes of pixels, in " << took.count()
+            << " s: " << rate << " images/s, " << rate / static_cast<double>(stats.workers)
             << " a worker\n"
             << stats << '\n';
   const auto failures = loader.failures();
   if (failures.failed_reads != 0) failures.write_quarantine(std::cout);
   if (!chosen.json.empty()) {
     std::ofstream file{chosen.json};
-    file << "{\"pictures\": " << samples << ", \"bytes\": " << bytes
-         << ", \"seconds\": " << took.count() << ", \"pictures_per_second\": " << rate
+    file << "{\"images\": " << samples << ", \"bytes\": " << bytes
+         << ", \"seconds\": " << took.count() << ", \"images_per_second\": " << rate
          << ", \"workers\": " << stats.workers << ", \"batch\": " << chosen.batch
          << ", \"size\": " << chosen.size << ", \"stats\": " << ps::to_json(stats) << "}\n";
     if (!file.flush()) throw std::runtime_error(chosen.json + ": can't be written");
@@ -123,8 +123,8 @@ int main(int argc, char** argv) {
   tool_options chosen;
   bool training = false;
   chosen.workers = ps::loader_options{}.workers.value();
-  CLI::App app{"Reads a folder of pictures as a training or a validation does."};
-  app.add_option("folder", chosen.folder, "FOLDER/class/file; none: synthetic pictures");
+  CLI::App app{"Reads a folder of images as a training or a validation does."};
+  app.add_option("folder", chosen.folder, "FOLDER/class/file; none: synthetic images");
   auto* const as_training = app.add_flag("--train", training, "random crops, shuffled (default)");
   app.add_flag("--val", chosen.validation, "the middle of each, in the order of the paths")
       ->excludes(as_training);

@@ -17,8 +17,8 @@
 
 namespace ps = penstock;
 
-using picture = ps::record<ps::field<"image", std::uint8_t, ps::dyn, ps::dyn, ps::dyn>,
-                           ps::field<"label", std::int64_t>>;
+using image_record = ps::record<ps::field<"image", std::uint8_t, ps::dyn, ps::dyn, ps::dyn>,
+                                ps::field<"label", std::int64_t>>;
 using record_of_cifar =
     ps::record<ps::field<"label", std::uint8_t>, ps::field<"image", std::uint8_t, 3, 32, 32>>;
 
@@ -39,9 +39,9 @@ int main(int argc, char** argv) try {
 
   const ps::shuffled order{.seed = 1};
   if (files.size() == 2) {
-    data::read_all(ps::npy_dataset<picture>{files[0], files[1]}, order, digest);
+    data::read_all(ps::npy_dataset<image_record>{files[0], files[1]}, order, digest);
   } else if (files[0].ends_with(".npz")) {
-    data::read_all(ps::npy_dataset<picture>{ps::npz{files[0]}}, order, digest);
+    data::read_all(ps::npy_dataset<image_record>{ps::npz{files[0]}}, order, digest);
   } else {
     data::read_all(ps::raw_records<record_of_cifar>{files[0]}, order, digest);
   }

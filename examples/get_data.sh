@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Downloads a well-known set of pictures and checks the SHA-256 of its files.
+# Downloads a well-known set of images and checks the SHA-256 of its files.
 #
 #   bash examples/get_data.sh mnist DIR      then: MNIST_DIR=DIR bash examples/run.sh
 #   bash examples/get_data.sh fashion DIR    Fashion-MNIST, in files of the same form

@@ -8,7 +8,7 @@
 #   bash examples/run.sh ARGUMENT...       once, with these arguments
 #   bash examples/run.sh --help            prints this and the arguments, and builds nothing
 #   bash examples/run.sh --example NAME [ARGUMENT...]
-#                                          another example: 10_images reads a folder of pictures,
+#                                          another example: 10_images reads a folder of images,
 #                                          12_tar_shards tar archives, 14_packed_tokens tokens,
 #                                          17_arrays npy, npz and records, 18_mds_texts MDS shards,
 #                                          19_tables Parquet

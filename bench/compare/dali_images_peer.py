@@ -10,11 +10,11 @@ import nvidia.dali as dali
 from nvidia.dali import fn, types
 
 import peer
-import pictures
+import image_peer
 
 
 class Epochs:
-    """Splits DALI's endless reader into epochs that cover all pictures."""
+    """Splits DALI's endless reader into epochs that cover all images."""
 
     def __init__(self, pipeline, batches):
         self.pipeline, self.batches = pipeline, batches
@@ -25,7 +25,7 @@ class Epochs:
 
 
 def load(threads, folder, antialias=True):
-    task = pictures.Task(folder)
+    task = image_peer.Task(folder)
 
     def make():
         pipeline = dali.Pipeline(
@@ -39,8 +39,8 @@ def load(threads, folder, antialias=True):
                 encoded,
                 device="cpu",
                 output_type=types.RGB,
-                random_area=list(pictures.SCALE),
-                random_aspect_ratio=list(pictures.RATIO),
+                random_area=list(image_peer.SCALE),
+                random_aspect_ratio=list(image_peer.RATIO),
             )
             pixels = fn.resize(
                 pixels,
@@ -53,7 +53,10 @@ def load(threads, folder, antialias=True):
         pipeline.build()
         return Epochs(pipeline, math.ceil(len(task.paths) / peer.BATCH))
 
-    return peer.load(make, lambda batch: pictures.consume([np.asarray(x.as_tensor()) for x in batch]))
+    def consume(batch):
+        return image_peer.consume([np.asarray(x.as_tensor()) for x in batch])
+
+    return peer.load(make, consume)
 
 
 ROWS = {f"DALI_cpu/threads:{threads}": functools.partial(load, threads) for threads in (1, 2)}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """FFCV with its own file format. peer.py describes the command line.
 
-If the file does not exist, the script creates it from the folder and encodes the pictures again as
+If the file does not exist, the script creates it from the folder and encodes the images again as
 JPEG with quality 90."""
 
 import functools
@@ -17,11 +17,11 @@ from ffcv.writer import DatasetWriter
 from PIL import Image
 
 import peer
-import pictures
+import image_peer
 
 
 class Decoded:
-    """A dataset of decoded pictures for FFCV's writer."""
+    """A dataset of decoded images for FFCV's writer."""
 
     def __init__(self, task):
         self.task = task
@@ -35,7 +35,7 @@ class Decoded:
 
 
 def load(workers, folder):
-    task = pictures.Task(folder)
+    task = image_peer.Task(folder)
     packed = Path(folder, "ffcv.beton")
     if not packed.exists():
         fields = {"image": RGBImageField(write_mode="jpg", jpeg_quality=90), "label": IntField()}
@@ -52,7 +52,7 @@ def load(workers, folder):
             drop_last=False,
             pipelines=pipelines,
         ),
-        pictures.consume,
+        image_peer.consume,
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Compares loaders of pictures from a folder: penstock, Pillow, torchvision, torchcodec, DALI,
+"""Compares loaders of images from a folder: penstock, Pillow, torchvision, torchcodec, DALI,
 OpenCV, FFCV, SPDL.
 
     python3 images.py --ours PROGRAM --python PYTHON [--kind photos|large|small] [--rounds N]
@@ -21,8 +21,8 @@ from side_by_side import PER_CPU
 
 HERE = Path(__file__).resolve().parent
 PEERS = ("pillow", "pytorch", "torchcodec", "dali", "opencv", "ffcv", "spdl")
-STEP = 64  # as in pictures.py: the consumer reads every 64th value
-# The peers, and the goals for the ratio of pictures per second of processor time.
+STEP = 64  # as in image_peer.py: the consumer reads every 64th value
+# The peers, and the goals for the ratio of images per second of processor time.
 GOALS = {
     "photos": {
         "Pillow/threads:1": 3.5,
@@ -49,7 +49,7 @@ def check(rows, side):
             found = run["checked"]
             looked_at = found["samples"] * math.ceil(side * side * 3 / STEP)
             far = abs(found["values"] - reference["values"]) / looked_at
-            # The mean of few crops varies more: by 24 levels for 4 pictures, and by 6 for 512.
+            # The mean of few crops varies more: by 24 levels for 4 images, and by 6 for 512.
             most = 4 + 40 / math.sqrt(found["samples"])
             if any(found[key] != reference[key] for key in ("samples", "labels")) or far > most:
                 row.failed = f"failed: read {found}, others {reference}"
@@ -101,7 +101,7 @@ def main():
     parser.add_argument("--folder")
     chosen = parser.parse_args()
     folder = chosen.folder or str(HERE.parent.parent / "build" / "compare" / chosen.kind)
-    maker = [chosen.python, str(HERE / "picture_folders.py"), chosen.kind, folder]
+    maker = [chosen.python, str(HERE / "image_folders.py"), chosen.kind, folder]
     data = subprocess.run(maker, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     side = int(Path(folder, "task").read_text().split()[0])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""FFCV's processing chain with OpenCV: decodes the whole picture and resizes its crop by area
+"""FFCV's processing chain with OpenCV: decodes the whole image and resizes its crop by area
 interpolation. peer.py describes the command line."""
 
 import functools
@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 import peer
-import pictures
+import image_peer
 
 
 def make_sample(side):
@@ -16,7 +16,7 @@ def make_sample(side):
 
     def sample(path, out):
         image = cv2.imdecode(np.fromfile(path, np.uint8), cv2.IMREAD_COLOR_RGB)
-        left, top, width, height = pictures.crop_of(image.shape[1], image.shape[0])
+        left, top, width, height = image_peer.crop_of(image.shape[1], image.shape[0])
         crop = image[top : top + height, left : left + width]
         cv2.resize(crop, (side, side), dst=out, interpolation=cv2.INTER_AREA)
 
@@ -29,11 +29,11 @@ def resize(folder):
     def shrink(image):
         return cv2.resize(image, (224, 224), interpolation=cv2.INTER_AREA)
 
-    return pictures.resize(shrink, lambda array: array, folder)
+    return image_peer.resize(shrink, lambda array: array, folder)
 
 
 ROWS = {
-    f"OpenCV_area/threads:{threads}": functools.partial(pictures.load, make_sample, threads)
+    f"OpenCV_area/threads:{threads}": functools.partial(image_peer.load, make_sample, threads)
     for threads in (1, 2)
 }
 ROWS["resize_OpenCV_area"] = resize

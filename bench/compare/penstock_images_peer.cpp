@@ -47,7 +47,7 @@ std::string load(std::size_t workers, bool scaled, const std::string& folder) {
       each([&](compare::seen& sums) {
         const auto pixels = ps::get<"image">(batch).flat();
         std::uint64_t sum = 0;
-        // STEP in pictures.py.
+        // STEP in image_peer.py.
         for (std::size_t i = 0; i < pixels.size(); i += 64) sum += pixels[i];
         sums.values += static_cast<double>(sum);
         for (const std::int64_t label : ps::get<"label">(batch).flat()) sums.labels += label;
@@ -57,7 +57,7 @@ std::string load(std::size_t workers, bool scaled, const std::string& folder) {
   });
 }
 
-// Resizes pictures of about 320 x 290 to 224 x 224. The sizes vary as in pictures.py.
+// Resizes images of about 320 x 290 to 224 x 224. The sizes vary as in image_peer.py.
 std::string resize(const std::string&) {
   std::vector<std::uint8_t> in(322 * 290 * 3);
   ps::sample_generator random{{.seed = 1}, 0};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the time from the start of the process to the first batch of a folder of pictures; see
+// Measures the time from the start of the process to the first batch of a folder of images; see
 // start.py.
 
 #include <chrono>

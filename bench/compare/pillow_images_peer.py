@@ -9,14 +9,14 @@ import PIL
 from PIL import Image, features
 
 import peer
-import pictures
+import image_peer
 
 
 def make_sample(side):
     def sample(path, out):
         with open(path, "rb") as file, Image.open(file) as image:
             image = image.convert("RGB")
-        left, top, width, height = pictures.crop_of(*image.size)
+        left, top, width, height = image_peer.crop_of(*image.size)
         image = image.crop((left, top, left + width, top + height))
         out[:] = np.asarray(image.resize((side, side), Image.Resampling.BILINEAR))
 
@@ -27,11 +27,11 @@ def resize(folder):
     def shrink(image):
         return image.resize((224, 224), Image.Resampling.BILINEAR)
 
-    return pictures.resize(shrink, Image.fromarray, folder)
+    return image_peer.resize(shrink, Image.fromarray, folder)
 
 
 ROWS = {
-    f"Pillow/threads:{threads}": functools.partial(pictures.load, make_sample, threads)
+    f"Pillow/threads:{threads}": functools.partial(image_peer.load, make_sample, threads)
     for threads in (1, 2)
 }
 ROWS["resize_Pillow"] = resize

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """torchvision in PyTorch's DataLoader. peer.py describes the command line.
 
-`DataLoader_Pillow` is torchvision's default: ImageFolder with RandomResizedCrop of a PIL picture.
+`DataLoader_Pillow` is torchvision's default: ImageFolder with RandomResizedCrop of a PIL image.
 `DataLoader_tensor` uses torchvision's own decoder and crops the tensor, which is faster.
 """
 
@@ -15,7 +15,7 @@ from torchvision.io import ImageReadMode, decode_image, read_file
 from torchvision.transforms import v2
 
 import peer
-import pictures
+import image_peer
 
 
 def decoded(path):
@@ -24,7 +24,7 @@ def decoded(path):
 
 def load(form, workers, folder):
     torch.set_num_threads(1)
-    task = pictures.Task(folder)
+    task = image_peer.Task(folder)
     crop = v2.RandomResizedCrop(task.side, antialias=True)
     if form == "tensor":
         dataset = ImageFolder(task.train, crop, loader=decoded)
@@ -32,7 +32,8 @@ def load(form, workers, folder):
         dataset = ImageFolder(task.train, v2.Compose([crop, v2.PILToTensor()]))
     options = {"num_workers": workers, "persistent_workers": workers > 0}
     return peer.load(
-        lambda: DataLoader(dataset, batch_size=peer.BATCH, shuffle=True, **options), pictures.consume
+        lambda: DataLoader(dataset, batch_size=peer.BATCH, shuffle=True, **options),
+        image_peer.consume,
     )
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
 """The common parts of images.py, shards.py and tables.py. Runs all rows of all sides in turn, round
-after round, reports pictures, samples or rows per second of processor time, and writes the JSON
+after round, reports images, samples or rows per second of processor time, and writes the JSON
 file."""
 
 import argparse

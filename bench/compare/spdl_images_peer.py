@@ -2,7 +2,7 @@
 """SPDL's pipeline: a thread pool that demuxes, decodes with FFmpeg, and crops and scales with
 FFmpeg's filters. peer.py describes the command line.
 
-Scaling is bilinear. The crop is drawn as soon as the packet has reported the size of the picture.
+Scaling is bilinear. The crop is drawn as soon as the packet has reported the size of the image.
 """
 
 import functools
@@ -14,11 +14,11 @@ import spdl.io.utils
 from spdl.pipeline import PipelineBuilder
 
 import peer
-import pictures
+import image_peer
 
 
 class Indices:
-    """A source for SPDL: yields one picture at a time, in a different order each epoch."""
+    """A source for SPDL: yields one image at a time, in a different order each epoch."""
 
     def __init__(self, samples):
         self.samples, self.random = samples, np.random.default_rng(1)
@@ -28,11 +28,11 @@ class Indices:
 
 
 def load(threads, folder):
-    task = pictures.Task(folder)
+    task = image_peer.Task(folder)
 
     def decode(index):
         packets = spdl.io.demux_image(task.paths[index])
-        left, top, width, height = pictures.crop_of(packets.codec.width, packets.codec.height)
+        left, top, width, height = image_peer.crop_of(packets.codec.width, packets.codec.height)
         # Without `exact`, the crop would begin at even pixels, because the chroma resolution is
         # halved.
         crop = f"crop=w={width}:h={height}:x={left}:y={top}:exact=1"
@@ -60,7 +60,7 @@ def load(threads, folder):
 
     running = []
     try:
-        return peer.load(make, pictures.consume)
+        return peer.load(make, image_peer.consume)
     finally:
         for pipeline in running:
             pipeline.stop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Compares the time to the first batch of a folder of many pictures: penstock and PyTorch's
+"""Compares the time to the first batch of a folder of many images: penstock and PyTorch's
 DataLoader.
 
     python3 start.py --ours PROGRAM --python PYTHON [--files N] [--rounds N] [--folder FOLDER] [--json FILE]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""torchcodec's picture decoder and torchvision's crop of tensors, on threads. peer.py describes the
+"""torchcodec's image decoder and torchvision's crop of tensors, on threads. peer.py describes the
 command line."""
 
 import functools
@@ -10,7 +10,7 @@ from torchcodec.decoders import decode_image
 from torchvision.transforms.v2 import functional
 
 import peer
-import pictures
+import image_peer
 
 
 def make_sample(side):
@@ -18,7 +18,7 @@ def make_sample(side):
 
     def sample(path, out):
         image = decode_image(path, mode="RGB")
-        left, top, width, height = pictures.crop_of(image.shape[2], image.shape[1])
+        left, top, width, height = image_peer.crop_of(image.shape[2], image.shape[1])
         crop = functional.resized_crop(image, top, left, height, width, [side, side], antialias=True)
         torch.from_numpy(out).copy_(crop.permute(1, 2, 0))
 
@@ -26,7 +26,7 @@ def make_sample(side):
 
 
 ROWS = {
-    f"torchcodec/threads:{threads}": functools.partial(pictures.load, make_sample, threads)
+    f"torchcodec/threads:{threads}": functools.partial(image_peer.load, make_sample, threads)
     for threads in (1, 2)
 }
 

@@ -13,11 +13,11 @@
 
 namespace mlp {
 
-/// A random affine warp of a 28 x 28 picture about its center: rotation by up to 15 degrees, scale
+/// A random affine warp of a 28 x 28 image about its center: rotation by up to 15 degrees, scale
 /// 0.9 to 1.1, and shift by up to 2 pixels in each direction. The class is a function for
 /// `penstock::map`.
 ///
-/// Every pixel is the mean of seven points of the warped picture, its center and a hexagon around
+/// Every pixel is the mean of seven points of the warped image, its center and a hexagon around
 /// it, each interpolated bilinearly. Thin strokes therefore stay smooth. Loading costs about as
 /// much as a training step, so overlap has its largest benefit. All computations use integers with
 /// 16 fractional bits.
@@ -90,10 +90,10 @@ struct augment {
   /// single load, and compilers can use gather instructions.
   class cells {
    public:
-    explicit cells(const std::uint8_t* picture) {
+    explicit cells(const std::uint8_t* image) {
       std::uint8_t framed[(side + 3) * stride + 1] = {};
       for (std::int32_t y = 0; y < side; ++y) {
-        std::memcpy(framed + (y + 1) * stride + 1, picture + y * side, side);
+        std::memcpy(framed + (y + 1) * stride + 1, image + y * side, side);
       }
       for (std::int32_t i = 0; i < (side + 2) * stride; ++i) {
         const std::uint32_t upper = framed[i] | static_cast<std::uint32_t>(framed[i + 1]) << 8U;

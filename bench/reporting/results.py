@@ -156,7 +156,7 @@ def verdict_of(goal):
 
 
 # The six loaders in README: the function at the start of a row's name, and the label in the
-# picture.
+# chart.
 LOADERS = {
     "plain_loop": "plain C++ loop, no loader",
     "penstock": "penstock",

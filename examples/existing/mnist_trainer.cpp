@@ -15,13 +15,13 @@ namespace ps = penstock;
 
 constexpr std::size_t pixels = 64, classes = 10, batch_rows = 32, epochs = 3;
 
-struct pictures {
+struct digit_images {
   std::vector<std::uint8_t> bytes, labels;
 };
 
 // Represents the files: a noisy pattern for each digit.
-pictures made_pictures(std::size_t count) {
-  pictures made{std::vector<std::uint8_t>(count * pixels), std::vector<std::uint8_t>(count)};
+digit_images made_images(std::size_t count) {
+  digit_images made{std::vector<std::uint8_t>(count * pixels), std::vector<std::uint8_t>(count)};
   for (std::size_t i = 0; i != made.bytes.size(); ++i) {
     const std::size_t digit = i / pixels % classes;
     made.labels[i / pixels] = static_cast<std::uint8_t>(digit);
@@ -61,7 +61,7 @@ struct network {
 namespace before {
 
 struct batch_maker {
-  const pictures& from;
+  const digit_images& from;
   std::vector<float> images = std::vector<float>(batch_rows * pixels);
   std::vector<int> labels = std::vector<int>(batch_rows);
 
@@ -78,7 +78,7 @@ struct batch_maker {
   }
 };
 
-void train(network& net, const pictures& training, const pictures& validation) {
+void train(network& net, const digit_images& training, const digit_images& validation) {
   batch_maker batch{training}, unseen{validation};
   std::vector<std::uint64_t> order(training.labels.size()), all(validation.labels.size());
   std::iota(all.begin(), all.end(), 0U);
@@ -102,7 +102,7 @@ namespace after {
 
 struct digits {
   using record_type = ps::record<ps::field<"image", float, pixels>, ps::field<"label", int>>;
-  const pictures& from;
+  const digit_images& from;
 
   std::uint64_t size() const { return from.labels.size(); }
   void read(std::uint64_t i, ps::sample<record_type> out) const {
@@ -112,7 +112,7 @@ struct digits {
   }
 };
 
-void train(network& net, const pictures& training, const pictures& validation) {
+void train(network& net, const digit_images& training, const digit_images& validation) {
   ps::loader samples{digits{training}, ps::shuffled{.seed = 1}, {.batch_size = batch_rows}};
   ps::loader unseen{digits{validation}, ps::sequential{}, {.batch_size = batch_rows}};
   ps::transfer feed{samples};  // on a GPU: {samples, stream}
@@ -130,7 +130,7 @@ void train(network& net, const pictures& training, const pictures& validation) {
 }  // namespace after
 
 int main() {
-  const pictures training = made_pictures(1000), validation = made_pictures(250);
+  const digit_images training = made_images(1000), validation = made_images(250);
   network by_hand, by_penstock;
   before::train(by_hand, training, validation);
   after::train(by_penstock, training, validation);

@@ -41,7 +41,7 @@ inline std::vector<std::filesystem::path> folders_of_photographs() {
 }
 
 /// Returns the first eight JPEG files at any depth below `folders`, in path order. The files have
-/// at most 16 MiB, and the pictures at least the size `min`. Skips files that cannot be decoded.
+/// at most 16 MiB, and the images at least the size `min`. Skips files that cannot be decoded.
 /// The result may be empty.
 inline std::vector<photograph> found_photographs(
     const penstock::image_size& min,

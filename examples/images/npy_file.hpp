@@ -19,7 +19,7 @@ class npy_file {
     file_.open(path, std::ios::binary | std::ios::trunc);
     write_header(0);
   }
-  /// Appends pictures. Throws std::runtime_error.
+  /// Appends images. Throws std::runtime_error.
   void append(std::span<const std::uint8_t> pixels) {
     // The aliasing rules permit char to read the bytes of any object.
     file_.write(reinterpret_cast<const char*>(pixels.data()),
@@ -27,7 +27,7 @@ class npy_file {
     bytes_ += pixels.size();
     check();
   }
-  /// Writes the final number of pictures to the header. Throws std::runtime_error.
+  /// Writes the final number of images to the header. Throws std::runtime_error.
   void close() {
     file_.seekp(0);
     write_header(bytes_ / (size_ * size_ * 3));

@@ -29,8 +29,8 @@ class photo_shard {
     std::sort(files.begin(), files.end());
     std::ofstream tar{path_, std::ios::binary};
     for (const fs::path& file : files) {
-      std::ifstream picture{file, std::ios::binary};
-      const std::string bytes{std::istreambuf_iterator<char>{picture}, {}};
+      std::ifstream image{file, std::ios::binary};
+      const std::string bytes{std::istreambuf_iterator<char>{image}, {}};
       const std::string key = file.stem().string();
       add(tar, key + ".jpg", bytes);
       // The digits after "class".

@@ -38,13 +38,13 @@ class synthetic_photos {
   explicit synthetic_photos(std::uint64_t seed, const std::vector<photograph>& photographs = {})
       : folder_("penstock-photos") {
     penstock::jpeg_decoder decoder;
-    for (std::uint64_t picture = 0; picture < 128; ++picture) {
-      const auto folder = folder_.path() / ("class" + std::to_string(picture % 4));
+    for (std::uint64_t image = 0; image < 128; ++image) {
+      const auto folder = folder_.path() / ("class" + std::to_string(image % 4));
       std::filesystem::create_directory(folder);
-      penstock::sample_generator random{{.seed = seed}, picture};
-      write(folder / (std::to_string(1000 + picture) + ".jpg"),
+      penstock::sample_generator random{{.seed = seed}, image};
+      write(folder / (std::to_string(1000 + image) + ".jpg"),
             photographs.empty() ? painted(random)
-                                : cut(decoder, photographs[picture % photographs.size()], random));
+                                : cut(decoder, photographs[image % photographs.size()], random));
     }
   }
 

@@ -3,7 +3,7 @@
 """Draws some batches of the serial loop and of the overlapped one out of what `--trace FILE` has
 written, and prints how long both take from step to step.
 
-    python3 timeline.py FILE PICTURE.svg [--ms 4] [--title TEXT]        (needs matplotlib)
+    python3 timeline.py FILE CHART.svg [--ms 4] [--title TEXT]        (needs matplotlib)
 """
 import argparse
 import bisect
@@ -74,7 +74,7 @@ def draw(axes, lanes, name, length):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("trace")
-    parser.add_argument("picture")
+    parser.add_argument("image")
     parser.add_argument("--ms", type=float, default=4, help="so much of each loop (4)")
     parser.add_argument("--title", default="")
     chosen = parser.parse_args()
@@ -91,7 +91,7 @@ def main():
     figure.legend(handles=[plt.Rectangle((0, 0), 1, 1, color=c) for c in COLOURS.values()],
                   labels=list(COLOURS), loc="outside upper right", ncols=3, frameon=False)
     figure.suptitle(chosen.title, x=0.01, ha="left", fontsize=10)
-    figure.savefig(chosen.picture, metadata={"Date": None})
+    figure.savefig(chosen.image, metadata={"Date": None})
 
 
 if __name__ == "__main__":

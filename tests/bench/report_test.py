@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "bench"))
 import report  # noqa: E402
 from reporting import results as figures  # noqa: E402
 
-if report.pictures:
+if report.charts:
     from matplotlib.text import Text
 
 
@@ -106,10 +106,10 @@ def results():
 
 
 class Written:
-    """The table, the pictures and the messages of report.py for some results."""
+    """The table, the charts and the messages of report.py for some results."""
 
     def __init__(self, found, drawn_by=None):
-        drawn_by = mock.patch.object(report, "pictures", drawn_by)
+        drawn_by = mock.patch.object(report, "charts", drawn_by)
         with drawn_by, tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "some.json"
             file.write_text(json.dumps(found))
@@ -118,58 +118,58 @@ class Written:
                 self.status = report.main([str(file)])
             self.said = said.getvalue()
             self.table = (Path(folder) / "some.md").read_text()
-            drawn = Path(folder).glob("some.pictures/*.svg")
-            self.pictures = {path.stem: path.read_text() for path in drawn}
+            drawn = Path(folder).glob("some.charts/*.svg")
+            self.charts = {path.stem: path.read_text() for path in drawn}
 
 
 def texts_of(figure):
     return [text for text in figure.findobj(Text) if text.get_text().strip()]
 
 
-@unittest.skipUnless(report.pictures, "there is no matplotlib")
-class Pictures(unittest.TestCase):
+@unittest.skipUnless(report.charts, "there is no matplotlib")
+class Charts(unittest.TestCase):
     def ratios_of(self, goals):
-        return report.pictures.ratios("some", {"rows": [], "goals": goals})
+        return report.charts.ratios("some", {"rows": [], "goals": goals})
 
     def said_by(self, figure):
         return " ".join(text.get_text() for text in texts_of(figure))
 
-    def test_each_picture_is_drawn_from_rows_of_its_program(self):
+    def test_each_chart_is_drawn_from_rows_of_its_program(self):
         def drawn_of(found):
-            found = report.pictures.pictures_of(figures.programs_of(found), 4)
+            found = report.charts.charts_of(figures.programs_of(found), 4)
             return {name for name, figure in found if figure}
 
         ratios = {f"ratios-{name}" for name in ("batch_queue_bench", "mlp")}
         self.assertEqual(drawn_of(results()), {*ratios, "queue", "overlap", "loaders"})
-        for program, picture in (
+        for program, chart in (
             ("batch_queue_bench", "queue"),
             ("overlap_bench", "overlap"),
             ("compare", "loaders"),
         ):
             less = results()
             del less["programs"][program]
-            self.assertEqual(drawn_of(results()) - drawn_of(less) - ratios, {picture})
+            self.assertEqual(drawn_of(results()) - drawn_of(less) - ratios, {chart})
 
-    def test_results_without_rows_make_no_picture(self):
+    def test_results_without_rows_make_no_chart(self):
         found = results()
         found["programs"] = {}
-        written = Written(found, report.pictures)
-        self.assertEqual((written.status, written.pictures), (0, {}))
+        written = Written(found, report.charts)
+        self.assertEqual((written.status, written.charts), (0, {}))
         self.assertEqual(written.said.count("its rows were not measured in this run"), 4)
 
     def test_equal_results_make_equal_files(self):
         found = results()
         del found["programs"]["overlap_bench"], found["programs"]["batch_queue_bench"]
-        once = Written(found, report.pictures).pictures
+        once = Written(found, report.charts).charts
         self.assertEqual(set(once), {"ratios-mlp", "loaders"})
-        self.assertEqual(once, Written(found, report.pictures).pictures)
+        self.assertEqual(once, Written(found, report.charts).charts)
 
     def test_texts_lie_inside_and_apart(self):
         programs = figures.programs_of(results())
-        drawn = {name: figure for name, figure in report.pictures.pictures_of(programs, 4)}
+        drawn = {name: figure for name, figure in report.charts.charts_of(programs, 4)}
         for name, figure in drawn.items():
             with tempfile.TemporaryDirectory() as folder:
-                report.pictures.save(figure, Path(folder) / "some.png", "a place")
+                report.charts.save(figure, Path(folder) / "some.png", "a place")
             hidden = set()
             for axis in itertools.chain(*((one.xaxis, one.yaxis) for one in figure.axes)):
                 low, high = sorted(axis.get_view_interval())
@@ -224,25 +224,25 @@ class Pictures(unittest.TestCase):
 
     def test_the_page_shows_what_it_would_be_drawn_from(self):
         page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
-        file, picture = re.search(r"--loaders (\S+\.json) (?:\\\s+)?(\S+\.svg)", page).groups()
+        file, chart = re.search(r"--loaders (\S+\.json) (?:\\\s+)?(\S+\.svg)", page).groups()
         with tempfile.TemporaryDirectory() as folder:
             again = Path(folder) / "again.svg"
             self.assertEqual(report.main(["--loaders", str(ROOT / file), str(again)]), 0)
             texts = [
                 re.findall(r"<text[^>]*>([^<]+)<", one.read_text(encoding="utf-8"))
-                for one in (again, ROOT / picture)
+                for one in (again, ROOT / chart)
             ]
         self.assertEqual(*texts)
         self.assertIn("penstock", texts[0])
 
 
 class WithoutMatplotlib(unittest.TestCase):
-    def test_there_is_a_table_and_a_word_about_pictures(self):
+    def test_there_is_a_table_and_a_word_about_charts(self):
         written = Written(results())
-        self.assertEqual((written.status, written.pictures), (0, {}))
-        self.assertIn("no pictures: they need matplotlib", written.said)
+        self.assertEqual((written.status, written.charts), (0, {}))
+        self.assertIn("no charts: they need matplotlib", written.said)
         self.assertIn("| overlapped | resident | time |", written.table)
-        with mock.patch.object(report, "pictures", None):
+        with mock.patch.object(report, "charts", None):
             with contextlib.redirect_stderr(io.StringIO()) as said:
                 self.assertEqual(report.main(["--loaders", "some.json", "some.svg"]), 1)
             self.assertIn("needs matplotlib", said.getvalue())

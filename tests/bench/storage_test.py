@@ -49,7 +49,7 @@ class Rows(unittest.TestCase):
             self.assertAlmostEqual(row.samples_per_second / samples, 1, 2, name)
             self.assertAlmostEqual(row.demand / megabytes, 1, 2, name)
 
-    def test_pictures_are_of_the_same_files(self):
+    def test_images_are_of_the_same_files(self):
         self.assertEqual(
             workloads.paths("x", "retinanet_decoded"), workloads.paths("x", "retinanet")[:96]
         )

@@ -150,7 +150,7 @@ void address_written_in_host_memory() {
 }
 
 /// A dataset of bytes. No byte value can mark released memory.
-struct pictures {
+struct images {
   using record_type =
       ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
   [[nodiscard]] static std::uint64_t size() { return 40; }
@@ -160,12 +160,12 @@ struct pictures {
   }
 };
 
-auto load_pictures() {
-  return ps::loader{pictures{}, ps::sequential{}, ps::cpu_device{}, {.batch_size = 4}};
+auto load_images() {
+  return ps::loader{images{}, ps::sequential{}, ps::cpu_device{}, {.batch_size = 4}};
 }
 
 void bytes_read_many_batches_later() {
-  auto loader = load_pictures();
+  auto loader = load_images();
   std::span<std::uint8_t> image;
   for (auto& batch : loader.epochs(2, 30)) {
     if (batch.epoch() == 2 && batch.number() == 7) image = ps::get<"image">(batch).flat();
@@ -174,7 +174,7 @@ void bytes_read_many_batches_later() {
 }
 
 void bytes_written_in_a_device_batch() {
-  auto loader = load_pictures();
+  auto loader = load_images();
   ps::transfer feed{loader};
   auto* const label =
       of_last_batch(feed, [](auto& batch) { return ps::get<"label">(batch).data(); });
@@ -183,7 +183,7 @@ void bytes_written_in_a_device_batch() {
 
 /// Keeps spans over batch data, as a program that keeps tensors from torch::from_blob does.
 void bytes_read_in_a_device_batch() {
-  auto loader = load_pictures();
+  auto loader = load_images();
   ps::transfer feed{loader};
   std::vector<std::span<const std::uint8_t>> kept;
   for (auto& batch : feed.epochs(0, 20)) kept.push_back(ps::get<"image">(batch).flat());
@@ -216,7 +216,7 @@ void address_on_a_stream_behind_its_lease() {
 }
 
 void address_read_in_a_batch_of_requests() {
-  ps::batcher<pictures::record_type> requests{ps::cpu_device{}, {.max_batch_size = 1, .depth = 1}};
+  ps::batcher<images::record_type> requests{ps::cpu_device{}, {.max_batch_size = 1, .depth = 1}};
   requests.submit(0, [](auto out) { ps::get<"label">(out) = 1; });
   const auto* const image = ps::get<"image">(requests.next()).data();
   seen = *image;

@@ -7,7 +7,7 @@ A figure is a number with a unit in prose, or any number in a table outside of t
 of the columns `aim` and `why`. Its sources are the files of bench/results that its paragraph, list
 item or table row links to. Without such a link, its sources are the files that the section has
 linked to so far. Without these, its source is the source of the page: docs/benchmarks.md for the
-README, and for that page the report from which its picture of loaders is drawn. A page without a
+README, and for that page the report from which its chart of loaders is drawn. A page without a
 source has no figures. A link may end with lines, #L20-L28. Then the figure must be in these lines.
 
 The source must have a number with the same unit or without a unit that rounds to the shown digits.

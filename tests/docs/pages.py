@@ -29,7 +29,7 @@ FOLDERS = "bench|cmake|docs|examples|include|packaging|tests"
 PATH = re.compile(rf"(?<![\w./$-])(?:{FOLDERS})/[\w./-]*\w")
 HEADING = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
 FENCE = re.compile(r"^```(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PICTURE_OF = re.compile(r"bench/report\.py --loaders (\S+\.json)\s+(?:\\\s+)?(\S+\.svg)")
+CHART_OF = re.compile(r"bench/report\.py --loaders (\S+\.json)\s+(?:\\\s+)?(\S+\.svg)")
 SAID = re.compile(r"^- (?:thrown|compiler): `([^`]+)`", re.MULTILINE)
 
 
@@ -90,17 +90,17 @@ def form_problems(text):
             yield f"{widest} columns: {line[:60]}..."
 
 
-def picture_problems(root, text):
-    """Draws nothing, because matplotlib may be missing. The test bench/report draws the picture."""
-    commands = PICTURE_OF.findall(text)
+def chart_problems(root, text):
+    """Draws nothing, because matplotlib may be missing. The test bench/report draws the chart."""
+    commands = CHART_OF.findall(text)
     if not commands:
         yield "expected the command that draws docs/images/loaders.svg"
-    for result, picture in commands:
-        drawn = (root / picture).read_text(encoding="utf-8")
+    for result, chart in commands:
+        drawn = (root / chart).read_text(encoding="utf-8")
         report = json.loads((root / result).read_text(encoding="utf-8"))
         for name, _, figure in fastest_loaders(report):
             if not all(f">{said}</text>" in drawn for said in (name, figure)):
-                yield f"{picture} does not say that {name} has {figure}"
+                yield f"{chart} does not say that {name} has {figure}"
 
 
 def code_lines(text, name):
@@ -163,7 +163,7 @@ def problems_of(root):
         if short == "CHANGELOG.md" and "### Fixed" in text.partition("not released yet")[2]:
             problems.append("a version that is not released fixes nothing for users")
         if short == "docs/benchmarks.md":
-            problems += picture_problems(root, text)
+            problems += chart_problems(root, text)
         if short == "docs/existing_code.md":
             problems += count_problems(page, text)
         if short == "docs/troubleshooting.md":

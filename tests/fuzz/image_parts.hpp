@@ -13,32 +13,32 @@
 
 namespace fuzz {
 
-/// A region of a decoded picture. `is_there` is false if decoding failed.
+/// A region of a decoded image. `is_there` is false if decoding failed.
 struct part {
   bool is_there = false;
   penstock::image_box box;
   std::vector<std::uint8_t> values;
 };
 
-/// Returns the region `box` of the picture, or an empty part if `decode(box, out)` throws a file
+/// Returns the region `box` of the image, or an empty part if `decode(box, out)` throws a file
 /// error.
 template <class Decode>
 part decoded_part(std::span<const std::byte> bytes, const penstock::image_box& box, Decode decode) {
-  part picture{false, box, std::vector<std::uint8_t>(box.size.width * box.size.height * 3)};
+  part image{false, box, std::vector<std::uint8_t>(box.size.width * box.size.height * 3)};
   try {
-    decode(box, penstock::pixels{picture.values.data(), box.size, 3, box.size.width * 3});
-    picture.is_there = true;
+    decode(box, penstock::pixels{image.values.data(), box.size, 3, box.size.width * 3});
+    image.is_there = true;
   } catch (const penstock::file_error& problem) {
     require(problem.offset() <= bytes.size(), "an error points into the bytes");
   }
-  return picture;
+  return image;
 }
 
-/// Requires that a region decodes to the values of the whole picture, if the whole picture could be
+/// Requires that a region decodes to the values of the whole image, if the whole image could be
 /// decoded.
 inline void require_part_of(const part& whole, const part& some) {
   if (!whole.is_there) return;
-  require(some.is_there, "a part of a sound picture is sound");
+  require(some.is_there, "a part of a sound image is sound");
   const std::size_t pitch = some.box.size.width * 3;
   for (std::size_t y = 0; y < some.box.size.height; ++y) {
     const auto* row = some.values.data() + y * pitch;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Decodes arbitrary bytes as a JPEG picture. The bytes must be decoded, or rejected with a file
-// error that points into them. A region of a valid picture must have the values of the whole
-// picture at each scale. A decoder that has failed must afterwards decode like a new decoder.
+// Decodes arbitrary bytes as a JPEG image. The bytes must be decoded, or rejected with a file
+// error that points into them. A region of a valid image must have the values of the whole
+// image at each scale. A decoder that has failed must afterwards decode like a new decoder.
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include <array>
@@ -42,7 +42,7 @@ void decode_parts(ps::jpeg_decoder& decoder, std::span<const std::byte> bytes,
         fresh.decode(bytes, "fuzzed", box, out, denominator);
       });
   fuzz::require(again.is_there == whole.is_there && again.values == whole.values,
-                "no earlier picture matters");
+                "no earlier image matters");
 }
 
 }  // namespace

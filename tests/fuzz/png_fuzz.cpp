@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Decodes arbitrary bytes as a PNG picture, both unchanged and with corrected chunk checksums. The
+// Decodes arbitrary bytes as a PNG image, both unchanged and with corrected chunk checksums. The
 // bytes must be decoded, or rejected with a file error that points into them. A region of a valid
-// picture must have the values of the whole picture.
+// image must have the values of the whole image.
 #include <penstock_ext/image/png/png.hpp>
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests pictures that each available nvImageCodec back end decodes into GPU memory.
+// Tests images that each available nvImageCodec back end decodes into GPU memory.
 #include <penstock_ext/image/nvimgcodec/nvimgcodec_batch.hpp>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include "ext/image/decoded.hpp"
-#include "ext/image/jpeg_pictures.hpp"
+#include "ext/image/jpeg_images.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -26,15 +26,15 @@ using slab = ps::detail::slab<ps::cuda_device>;
 
 constexpr std::size_t count = 24;
 constexpr ps::image_size size{96, 80};
-constexpr std::size_t picture_bytes = size.width * size.height * 3;
+constexpr std::size_t image_bytes = size.width * size.height * 3;
 
-/// Returns the mean difference between the values of two pictures.
+/// Returns the mean difference between the values of two images.
 double difference(const std::uint8_t* one, const std::uint8_t* other) {
   std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < picture_bytes; ++i) {
+  for (std::size_t i = 0; i < image_bytes; ++i) {
     sum += static_cast<std::uint64_t>(std::abs(one[i] - other[i]));
   }
-  return static_cast<double>(sum) / static_cast<double>(picture_bytes);
+  return static_cast<double>(sum) / static_cast<double>(image_bytes);
 }
 
 }  // namespace
@@ -48,20 +48,20 @@ TEST_CASE("images are decoded into a GPU's memory, in the order of the stream", 
   for (std::size_t i = 0; i < count; ++i) {
     encoded.push_back(test::some_jpeg(size.width, size.height, {.progressive = i % 4 == 1}, i));
   }
-  const slab there{device, 2 * count * picture_bytes, ps::detail::memory_kind::device};
-  const slab here{device, 2 * count * picture_bytes, ps::detail::memory_kind::pinned};
+  const slab there{device, 2 * count * image_bytes, ps::detail::memory_kind::device};
+  const slab here{device, 2 * count * image_bytes, ps::detail::memory_kind::pinned};
   try {
     ps::nvimgcodec_batch decoder{{.device = 0, .backend = which, .threads = 2}};
     for (std::size_t turn = 0; turn < 2; ++turn) {  // the second turn makes no initial allocations
-      std::vector<ps::nvimgcodec_picture> pictures;
+      std::vector<ps::nvimgcodec_image> images;
       for (std::size_t i = 0; i < count; ++i) {
         auto* const to =
-            reinterpret_cast<std::uint8_t*>(there.data()) + (turn * count + i) * picture_bytes;
-        pictures.push_back({encoded[i], "a picture", {0, 0, size}, {to, size, 3, size.width * 3}});
+            reinterpret_cast<std::uint8_t*>(there.data()) + (turn * count + i) * image_bytes;
+        images.push_back({encoded[i], "an image", {0, 0, size}, {to, size, 3, size.width * 3}});
       }
-      decoder.decode(pictures, stream.get());
-      const std::size_t at = turn * count * picture_bytes;
-      device.copy_async(here.data() + at, there.data() + at, count * picture_bytes, stream);
+      decoder.decode(images, stream.get());
+      const std::size_t at = turn * count * image_bytes;
+      device.copy_async(here.data() + at, there.data() + at, count * image_bytes, stream);
     }
     WARN("decoded by back end " << static_cast<int>(decoder.backend()));
   } catch (const ps::nvimgcodec_unavailable& none) {
@@ -69,7 +69,7 @@ TEST_CASE("images are decoded into a GPU's memory, in the order of the stream", 
     WARN(none.what());
     return;
   } catch (const ps::image_unsupported& rejected) {
-    // Some back ends do not support progressive pictures.
+    // Some back ends do not support progressive images.
     REQUIRE((which == backend::gpu || which == backend::hybrid));
     device.synchronize(ps::cuda_stream_ref{stream});
     WARN(rejected.what());
@@ -80,8 +80,7 @@ TEST_CASE("images are decoded into a GPU's memory, in the order of the stream", 
   double max = 0;
   for (std::size_t i = 0; i < 2 * count; ++i) {
     const auto expected = test::part_of(jpeg, encoded[i % count], {0, 0, size});
-    const auto* const found =
-        reinterpret_cast<const std::uint8_t*>(here.data()) + i * picture_bytes;
+    const auto* const found = reinterpret_cast<const std::uint8_t*>(here.data()) + i * image_bytes;
     max = std::max(max, difference(found, expected.data()));
   }
   // Back ends differ in the last bits and in chroma upsampling.

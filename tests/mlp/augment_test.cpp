@@ -16,20 +16,20 @@ namespace {
 
 namespace ps = penstock;
 
-using picture = std::array<std::uint8_t, 784>;
+using image = std::array<std::uint8_t, 784>;
 
 constexpr std::int32_t pixel = 1 << 16;
 
-picture warped(const picture& in, const mlp::augment::affine& map) {
-  picture out{};
+image warped(const image& in, const mlp::augment::affine& map) {
+  image out{};
   mlp::augment::warp(in.data(), out.data(), map);
   return out;
 }
 
 std::size_t at(std::size_t x, std::size_t y) { return y * 28 + x; }
 
-picture random_picture() {
-  picture p{};
+image random_image() {
+  image p{};
   std::uint32_t state = 1;
   for (auto& value : p) {
     state = state * 1664525U + 1013904223U;
@@ -41,9 +41,9 @@ picture random_picture() {
 }  // namespace
 
 TEST_CASE("a warp is the mean of seven bilinear points", "[mlp]") {
-  const picture in = random_picture();
+  const image in = random_image();
   const mlp::augment::affine map{62'000, 9'000, -150'000, -9'500, 70'000, 40'000};
-  const picture out = warped(in, map);
+  const image out = warped(in, map);
   const auto value = [&](double u, double v) {  // bilinear, 0 outside
     const auto one = [&](double x, double y) {
       const bool inside = x >= 0 && x < 28 && y >= 0 && y < 28;
@@ -75,7 +75,7 @@ TEST_CASE("a warp is the mean of seven bilinear points", "[mlp]") {
 }
 
 TEST_CASE("augmented samples keep their label and are the same for the same key", "[mlp]") {
-  const picture in = random_picture();
+  const image in = random_image();
   const std::vector<std::uint8_t> label{6};
   const ps::memory_dataset<ps::digit_record> plain{in, label};
   const auto data = plain | ps::map<ps::digit_record>(mlp::augment{});
@@ -87,7 +87,7 @@ TEST_CASE("augmented samples keep their label and are the same for the same key"
     const std::uint64_t index = 0;
     reader.read({&index, 1}, out, {.seed = seed, .epoch = epoch});
     CHECK(ps::get<"label">(out)[0] == 6);
-    picture copy{};
+    image copy{};
     std::copy_n(ps::get<"image">(out).data(), copy.size(), copy.begin());
     return copy;
   };

@@ -29,7 +29,7 @@ def answer(disk):
 
 
 def expected(labels):
-    """Returns the expected pictures of these samples."""
+    """Returns the expected images of these samples."""
     pixels = np.arange(28 * 28).reshape(1, 28, 28)
     return ((labels.reshape(-1, 1, 1) + pixels) % 256).astype(np.uint8)
 

@@ -218,17 +218,17 @@ inline void write_idx(const char* path, std::initializer_list<char> extents, std
   out << std::string(256 * bytes, '\7');
 }
 
-/// Writes a gray picture of 8 x 8 pixels to folders and to a tar shard in the working directory.
-inline void write_pictures() {
+/// Writes a gray image of 8 x 8 pixels to folders and to a tar shard in the working directory.
+inline void write_images() {
   static constexpr char png[] =
       "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x08\0\0\0\x08\x08\0\0\0\0\xe1\x64\xe1\x57\0\0\0\x23IDAT"
       "\x78\xda\x63\x60\x80\x01\x2e\x28\x60\x10\x81\x02\x06\x39\x28\x60\xd0\x80\x02\x06\x23\x28\x60"
       "\xb0"
       "\x81\x02\x06\x37\x28\0\0\xc5\x28\x08\xc1\x1b\x26\x54\xbb\0\0\0\0IEND\xae\x42\x60\x82";
-  const std::string picture{png, sizeof png - 1};
+  const std::string image{png, sizeof png - 1};
   for (const char* kind : {"photos/cat", "photos/dog"}) {
     std::filesystem::create_directories(kind);
-    std::ofstream{std::string{kind} + "/1.png", std::ios::binary} << picture;
+    std::ofstream{std::string{kind} + "/1.png", std::ios::binary} << image;
   }
   std::ofstream tar{"train-000.tar", std::ios::binary};
   const auto add = [&](const std::string& name, const std::string& content) {
@@ -245,7 +245,7 @@ inline void write_pictures() {
     tar << content << std::string(511 - (content.size() + 511) % 512, '\0');
   };
   for (const char* key : {"000", "001"}) {
-    add(std::string{key} + ".png", picture);
+    add(std::string{key} + ".png", image);
     add(std::string{key} + ".cls", "7");
   }
   tar << std::string(1024, '\0');
@@ -279,7 +279,7 @@ inline int run_all(std::initializer_list<fragment> all) {
   std::filesystem::current_path(folder);
   write_idx("train-images-idx3-ubyte", {28, 28}, std::size_t{28} * 28);
   write_idx("train-labels-idx1-ubyte", {}, 1);
-  write_pictures();
+  write_images();
 #ifdef PENSTOCK_PAGES_PARQUET
   write_points();
 #endif

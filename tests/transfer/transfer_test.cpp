@@ -476,16 +476,16 @@ TEST_CASE("a loader that is assigned to between two ranges feeds its new data", 
 
 namespace {
 
-using picture = ps::record<ps::field<"pixel", std::uint8_t, ps::dyn, ps::dyn>>;
+using image_record = ps::record<ps::field<"pixel", std::uint8_t, ps::dyn, ps::dyn>>;
 
-/// A dataset of pictures whose extents are known only at run time.
-struct pictures {
-  using record_type = picture;
+/// A dataset of images whose extents are known only at run time.
+struct images {
+  using record_type = image_record;
   std::size_t height = 2;
   std::size_t width = 8;
   [[nodiscard]] static std::uint64_t size() { return 100; }
-  [[nodiscard]] ps::record_extents<picture> extents() const { return {{height, width}}; }
-  void read(std::uint64_t index, ps::sample<picture> out) const {
+  [[nodiscard]] ps::record_extents<image_record> extents() const { return {{height, width}}; }
+  void read(std::uint64_t index, ps::sample<image_record> out) const {
     for (auto& pixel : ps::get<"pixel">(out).flat()) pixel = static_cast<std::uint8_t>(index);
   }
 };
@@ -494,8 +494,8 @@ struct pictures {
 
 TEST_CASE("a loader with another layout that is assigned between two ranges is rejected",
           "[transfer][fault:consumers-13]") {
-  using any = ps::any_loader<picture>;
-  const auto made = [](pictures data, std::size_t batch_size, bool lists = false) {
+  using any = ps::any_loader<image_record>;
+  const auto made = [](images data, std::size_t batch_size, bool lists = false) {
     return any{ps::loader{
         std::move(data),
         ps::sequential{},

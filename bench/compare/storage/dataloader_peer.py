@@ -34,11 +34,11 @@ class Files(Dataset):
         return len(self.files)
 
     def __getitem__(self, index):
-        if self.row.kind == "pictures":
+        if self.row.kind == "images":
             from PIL import Image
 
-            with Image.open(self.files[index]) as picture:
-                resized = picture.convert("RGB").resize((800, 800), Image.BILINEAR)
+            with Image.open(self.files[index]) as image:
+                resized = image.convert("RGB").resize((800, 800), Image.BILINEAR)
             return torch.from_numpy(np.array(resized))
         if self.row.ending == "npz":
             return torch.from_numpy(np.load(self.files[index])["x"])

@@ -3,7 +3,7 @@
 //
 //   penstock_storage_peer KIND BATCH STEP_SECONDS WARM_EPOCHS EPOCHS WORKERS FILE...
 //
-// KIND: files (their raw bytes), direct_files (bypassing the page cache), pictures (decoded, 800 x
+// KIND: files (their raw bytes), direct_files (bypassing the page cache), images (decoded, 800 x
 // 800), blobs (the column "image" of Parquet files), columns (40 columns, c0 to c39),
 // direct_columns (bypassing the page cache), typed_columns (40 columns of dlrm_types), or loop and
 // direct_loop: threads that read files without penstock. A STEP of 0 measures the maximum rate of
@@ -274,7 +274,7 @@ void run(const wanted& asked) {
   if (asked.kind == "loop") return loop(asked, 0);
   if (asked.kind == "direct_loop") return loop(asked, O_DIRECT);
 #ifdef PENSTOCK_STORAGE_JPEG
-  if (asked.kind == "pictures") {
+  if (asked.kind == "images") {
     std::vector<ps::blob_entry> entries;
     for (const std::string& path : asked.files) entries.push_back({path});
     return run(ps::blob_list{entries} | ps::decode_images<ps::jpeg_decoder>(ps::whole{800}),

@@ -59,7 +59,7 @@ def sides_of(name, is_cold):
     ours = ["penstock"] if is_cold else ["penstock", "no step"]
     if name == "unet3d":
         ours += list(FLOORS) if is_cold else ["read loop"]
-    return ours + ["DataLoader"] + ([] if row.kind == "pictures" else ["DLIO"])
+    return ours + ["DataLoader"] + ([] if row.kind == "images" else ["DLIO"])
 
 
 def measured(side, chosen, name):

@@ -46,7 +46,7 @@ JPEG = Workload("files", 322957, 24, 0.04755, 0.85, files=480, samples_a_file=1,
 DLRM = Workload("columns", 160, 16384, 0.000375, 0.70, files=4, samples_a_file=24 * 6144, epochs=12)
 WORKLOADS = {
     "retinanet": JPEG,
-    "retinanet_decoded": replace(JPEG, kind="pictures", files=96, epochs=8),
+    "retinanet_decoded": replace(JPEG, kind="images", files=96, epochs=8),
     "unet3d": Workload("files", 146600628, 7, 0.162, 0.90, files=14, samples_a_file=1, epochs=4, ending="npz",
                        cold_files=112),
     "dlrm": replace(DLRM, cold_files=32),
@@ -71,7 +71,7 @@ DLRM_TYPES = {
     "int8": (116, 169, 180, 186),
 }
 FLUX_GROUP = 8
-PICTURES = 24  # number of different pictures; the others are copies
+IMAGES = 24  # number of different images; the others are copies
 
 
 def read_columns(name):
@@ -112,10 +112,10 @@ def jpeg(number, size):
     random = np.random.default_rng(number)
     coarse = Image.fromarray(random.integers(0, 256, (24, 32, 3), np.uint8)).resize((1024, 768), Image.BICUBIC)
     noise = random.normal(0, 12, (768, 1024, 1))
-    picture = Image.fromarray(np.clip(np.asarray(coarse) + noise, 0, 255).astype(np.uint8))
+    image = Image.fromarray(np.clip(np.asarray(coarse) + noise, 0, 255).astype(np.uint8))
     for quality in range(95, 5, -1):
         out = io.BytesIO()
-        picture.save(out, "jpeg", quality=quality)
+        image.save(out, "jpeg", quality=quality)
         missing = size - len(out.getvalue())
         if missing == 0 or missing >= 4:
             break
@@ -168,7 +168,8 @@ def make(folder, name, is_cold=False):
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(".part")
         if row.ending != "parquet":
-            content = jpeg(number % PICTURES, row.sample) if row.ending == "jpg" else npz(number, row.sample)
+            is_jpeg = row.ending == "jpg"
+            content = jpeg(number % IMAGES, row.sample) if is_jpeg else npz(number, row.sample)
             part.write_bytes(content)
         else:
             import pyarrow.parquet as pq

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""A training loop of training.py in torchvision's own style: ImageFolder of PIL pictures in
+"""A training loop of training.py in torchvision's own style: ImageFolder of PIL images in
 PyTorch's DataLoader.
 
     python3 dataloader_training_peer.py FOLDER WORKERS EPOCHS STEP

@@ -23,9 +23,9 @@ import rounds  # noqa: E402
 
 LINKS, EPOCHS = 4, 1
 AIM = 3  # goal for the ratio to DataLoader's images per second
-# Seconds for 64 pictures. `h100_storage`: MLPerf Storage's ResNet-50, 0.224 s for 400 pictures.
+# Seconds for 64 images. `h100_storage`: MLPerf Storage's ResNet-50, 0.224 s for 400 images.
 # `h100_training`: MLPerf Training 3.0-2053, 13.466 minutes on eight GPUs; assuming 35 epochs of
-# 1,281,167 pictures, that is 6,940 per second.
+# 1,281,167 images, that is 6,940 per second.
 STEPS = {"h100_storage": 0.03584, "h100_training": 0.00923, "network": None}
 WORKERS = (2, 0)
 ROW_SECONDS = 300
@@ -34,7 +34,7 @@ ELSEWHERE = 0.1
 
 
 def linked(photos, folder):
-    """Fills a folder with LINKS links to each picture of `photos`, which makes an epoch longer by
+    """Fills a folder with LINKS links to each image of `photos`, which makes an epoch longer by
     this factor. Returns the number of links."""
     for path in Path(photos, "train").glob("*/*"):
         for number in range(LINKS):
@@ -145,7 +145,7 @@ def main():
     parser.add_argument("--json")
     chosen = parser.parse_args()
     photos, folder = str(Path(chosen.folder, "photos")), str(Path(chosen.folder, "training"))
-    maker = [chosen.python, str(HERE.parent / "picture_folders.py"), "photos", photos]
+    maker = [chosen.python, str(HERE.parent / "image_folders.py"), "photos", photos]
     data = subprocess.run(maker, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
     images = linked(photos, folder)
 

@@ -23,11 +23,11 @@ namespace compare {
 
 namespace ps = penstock;
 
-inline constexpr std::size_t picture_side = 224;
+inline constexpr std::size_t image_side = 224;
 // In the unmeasured epoch, the consumer sums every 64th value.
 inline constexpr std::size_t looked_at = 64;
 
-using float_planes = ps::record<ps::field<"image", float, 3, picture_side, picture_side>,
+using float_planes = ps::record<ps::field<"image", float, 3, image_side, image_side>,
                                 ps::field<"label", std::int64_t>>;
 
 struct training {
@@ -39,8 +39,8 @@ struct training {
 /// Returns a dataset of random resized crops of 224 x 224 with random flips, as bytes.
 inline auto cropped_photos(const std::string& folder) {
   return ps::image_folder{folder + "/train"} |
-         ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(
-             ps::random_resized_crop{picture_side} | ps::random_flip{});
+         ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(ps::random_resized_crop{image_side} |
+                                                              ps::random_flip{});
 }
 
 /// Returns the same crops as planes of floats, which the workers normalize with ImageNet's

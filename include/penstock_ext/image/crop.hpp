@@ -179,17 +179,17 @@ class center_crop {
 };
 
 /// Thrown if an image with its padding is smaller than the crop.
-class [[gnu::visibility("default")]] picture_too_small : public error {
+class [[gnu::visibility("default")]] image_too_small : public error {
  public:
   /// `crop` is the crop size, `padding` its padding on each side, and `found` the image size.
-  picture_too_small(const image_size& crop, std::size_t padding, const image_size& found)
+  image_too_small(const image_size& crop, std::size_t padding, const image_size& found)
       : error("random_crop: expected an image of at least " + detail::to_text(crop) +
               " with a padding of " + std::to_string(padding) + " on each side, found " +
               detail::to_text(found) + ": pad more, or resize before"),
         found_(found) {}
 
   /// Copies `of` and adds the blob key to the message.
-  picture_too_small(const std::string& key, const picture_too_small& of)
+  image_too_small(const std::string& key, const image_too_small& of)
       : error(key + ": " + of.what()), found_(of.found_) {}
 
   /// Returns the image size.
@@ -226,13 +226,13 @@ class random_crop {
       : random_crop(image_size{side, side}, options) {}
 
   /// Returns the plan for an image of `size`. Draws the top and then the left position. Throws
-  /// `picture_too_small` if the crop does not fit, and std::invalid_argument unless the sides are 1
+  /// `image_too_small` if the crop does not fit, and std::invalid_argument unless the sides are 1
   /// to 2^24 pixels long.
   [[nodiscard]] image_plan plan(const image_size& size, sample_generator& random) const {
     detail::checked_size("random_crop", size);
     const image_size padded{size.width + 2 * padding_, size.height + 2 * padding_};
     if (padded.width < size_.width || padded.height < size_.height) {
-      throw picture_too_small(size_, padding_, size);
+      throw image_too_small(size_, padding_, size);
     }
     const std::size_t top = uniform(random, std::size_t{0}, padded.height - size_.height);
     const std::size_t left = uniform(random, std::size_t{0}, padded.width - size_.width);

@@ -280,8 +280,8 @@ class decode_dataset {
       const image_plan plan = geometry_.plan(size, random);
       check_resize({nullptr, size, 3, 0}, plan, slot);
       return plan;
-    } catch (const picture_too_small& problem) {
-      throw picture_too_small(key, problem);
+    } catch (const image_too_small& problem) {
+      throw image_too_small(key, problem);
     } catch (const std::invalid_argument& problem) {
       throw std::invalid_argument(key + ": " + problem.what());
     }

@@ -152,7 +152,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
   return {};
 }
 
-/// Describes `bytes` for messages, for example as "a WebP picture" or by the first bytes in
+/// Describes `bytes` for messages, for example as "a WebP image" or by the first bytes in
 /// hexadecimal.
 [[nodiscard]] inline std::string found_image(std::span<const std::byte> bytes) {
   if (bytes.empty()) return "no bytes at all";
@@ -242,7 +242,7 @@ inline void require_box(std::string_view decoder, const image_box& box, const im
 
 /// Returns true if an encoded image is truncated, judged by its markers and lengths. Supports JPEG,
 /// PNG, WebP and BMP, and returns false for other formats. Does not decode the image.
-[[nodiscard]] inline bool picture_ends_early(std::span<const std::byte> bytes) noexcept {
+[[nodiscard]] inline bool image_ends_early(std::span<const std::byte> bytes) noexcept {
   const std::string_view format = image_format_of(bytes);
   if (format == "JPEG") return jpeg_ends_early(bytes);
   if (format == "PNG") return png_ends_early(bytes);

@@ -322,8 +322,8 @@ struct resize_options {
 /// Coefficients have 22 fractional bits. Pixels outside the crop have no effect.
 ///
 ///     penstock::resizer resize{{.filter = penstock::resize_filter::bicubic}};
-///     resize(picture, thumbnail);   // the whole image, to the size of `thumbnail`
-///     resize(picture, plan, slot);  // by the plan of a geometry
+///     resize(image, thumbnail);   // the whole image, to the size of `thumbnail`
+///     resize(image, plan, slot);  // by the plan of a geometry
 ///
 /// Images must have 1, 3 or 4 channels, and sides of up to 2^24 pixels. No channel is treated as
 /// alpha (Pillow's modes L, RGB and CMYK). Not thread-safe. The resizer reuses its tables and

@@ -395,10 +395,10 @@ class tf_examples_file : public indexed_file<tf_record_format> {
 /// A dataset of the `tf.Example` messages in TFRecord files, without TensorFlow or protobuf. Each
 /// field takes the feature of its name:
 ///
-///     using picture = ps::record<ps::field<"image", std::uint8_t, ps::ragged>,  // bytes_list
+///     using image_record = ps::record<ps::field<"image", std::uint8_t, ps::ragged>,  // bytes_list
 ///                                ps::field<"box", float, 4>,                    // float_list
 ///                                ps::field<"label", std::int64_t>>;             // int64_list
-///     const ps::tf_examples<picture> pictures{ps::glob("train-*.tfrecord")};
+///     const ps::tf_examples<image_record> images{ps::glob("train-*.tfrecord")};
 ///
 /// A field of `float` takes a `float_list`. A field of 1-byte values takes a `bytes_list` with one
 /// value. All integers also take an `int64_list` whose values fit. A field without `ragged` needs

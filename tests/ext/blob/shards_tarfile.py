@@ -18,7 +18,7 @@ SIZES = [0, 1, 511, 512, 513, 1024, 70000]
 
 
 def files_of(draw, count, stem):
-    """Returns names and contents: pictures, most of them with labels, and files that belong to no
+    """Returns names and contents: images, most of them with labels, and files that belong to no
     sample."""
     for i in range(count):
         key = f"{stem}{i:05d}"

@@ -237,7 +237,7 @@ TEST_CASE("of samples with the same key the option keeps the last or each", "[bl
     CHECK(shards.warnings().size() == (shards.replaced() == 0 ? 0 : 1));
     return found;
   };
-  // In this archive, sample 1 occurs twice, sample 2 has two pictures, and the files of sample 3
+  // In this archive, sample 1 occurs twice, sample 2 has two images, and the files of sample 3
   // are not adjacent.
   dir.add("a.tar", archive{}
                        .add("1.jpg", "a")

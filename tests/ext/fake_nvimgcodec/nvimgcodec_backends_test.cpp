@@ -39,7 +39,7 @@ struct fresh_fake {
   ~fresh_fake() { CHECK(test::the_fake().alive == 0); }
 };
 
-// One picture per word; see `fake_nvimgcodec`.
+// One image per word; see `fake_nvimgcodec`.
 class words {
  public:
   explicit words(const std::vector<std::string>& all, const ps::image_box& box = {0, 0, {2, 2}})
@@ -47,19 +47,19 @@ class words {
     for (const std::string& word : all) texts_.push_back("P6\n" + word);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const auto* begin = reinterpret_cast<const std::byte*>(texts_[i].data());
-      pictures.push_back({{begin, texts_[i].size()},
-                          texts_[i],
-                          box,
-                          {values_.data() + i * 12, box.size, 3, box.size.width * 3}});
+      images.push_back({{begin, texts_[i].size()},
+                        texts_[i],
+                        box,
+                        {values_.data() + i * 12, box.size, 3, box.size.width * 3}});
     }
   }
   words(const words&) = delete;
   words& operator=(const words&) = delete;
 
-  // Returns the first value of a picture, which is a letter.
+  // Returns the first value of an image, which is a letter.
   [[nodiscard]] char letter(std::size_t i) const { return static_cast<char>(values_[i * 12]); }
 
-  std::vector<ps::nvimgcodec_picture> pictures;
+  std::vector<ps::nvimgcodec_image> images;
 
  private:
   std::vector<std::string> texts_;
@@ -73,7 +73,7 @@ TEST_CASE("each back end gets the images that earlier back ends could not decode
   const fresh_fake clean;
   ps::nvimgcodec_batch decoder{{.device = 3}};
   words batch{{"ghc", "hc", "c", "g"}};
-  const auto results = decoder.decode(batch.pictures, some_stream);
+  const auto results = decoder.decode(batch.charts, some_stream);
   const auto device = NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_DEVICE;
   CHECK((test::the_fake().calls ==
          std::vector<test::fake_call>{
@@ -89,7 +89,7 @@ TEST_CASE("each back end gets the images that earlier back ends could not decode
 
   test::the_fake().calls.clear();
   words other{{"g", "gc"}, {1, 0, {1, 2}}};
-  decoder.decode(other.pictures, some_stream);
+  decoder.decode(other.charts, some_stream);
   CHECK(test::the_fake().calls.size() == 1);
   CHECK(test::the_fake().calls[0].regions == 2);
   CHECK(decoder.backend() == backend::gpu);
@@ -100,16 +100,16 @@ TEST_CASE("a back end is made when the first image is left for it, and once", "[
   ps::nvimgcodec_batch decoder{{.device = 0}};
   CHECK(test::the_fake().made == "g");
   words easy{{"g", "gh"}};
-  decoder.decode(easy.pictures, some_stream);
+  decoder.decode(easy.charts, some_stream);
   CHECK(test::the_fake().made == "g");
   for (int i = 0; i < 2; ++i) {
     words harder{{"g", "h"}};
-    decoder.decode(harder.pictures, some_stream);
+    decoder.decode(harder.charts, some_stream);
     CHECK(test::the_fake().made == "gh");
   }
   test::the_fake().missing = "c";  // later decoders of this kind cannot be created
   words hardest{{"c"}};
-  CHECK_THROWS_AS(decoder.decode(hardest.pictures, some_stream), ps::image_corrupt);
+  CHECK_THROWS_AS(decoder.decode(hardest.charts, some_stream), ps::image_corrupt);
   CHECK(test::the_fake().made == "gh");
 }
 
@@ -120,14 +120,14 @@ TEST_CASE("a back end that is required decodes, or the image fails",
   ps::nvimgcodec_batch decoder{{.device = 0, .backend = backend::hybrid}};
   words batch{{"gh", "gc"}};
   const auto problem =
-      test::error_of<ps::image_unsupported>([&] { decoder.decode(batch.pictures, some_stream); });
+      test::error_of<ps::image_unsupported>([&] { decoder.decode(batch.charts, some_stream); });
   CHECK(problem.path() == "P6\ngc");
   CHECK(test::has(problem.expected(), "back end hybrid"));
   CHECK(decoder.results()[0].backend == backend::hybrid);
   CHECK(test::the_fake().calls.size() == 1);
   CHECK(batch.letter(1) == '-');
 
-  CHECK_THROWS_AS(decoder.decode(batch.pictures), std::logic_error);  // the call has no stream
+  CHECK_THROWS_AS(decoder.decode(batch.charts), std::logic_error);  // the call has no stream
   CHECK(test::the_fake().calls.size() == 1);
 }
 
@@ -143,7 +143,7 @@ TEST_CASE("kinds of TIFF that nvImageCodec decodes wrongly are rejected by their
         "a.tif");
   test::the_fake().channels = 1;
   CHECK(decoder.info(tiff, "a.tif").channels == 1);
-  // The same status as for palette pictures.
+  // The same status as for palette images.
   test::the_fake().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_UINT16;
   CHECK(decoder.info(tiff, "a.tif").channels == 1);
   test::the_fake().samples = NVIMGCODEC_SAMPLE_DATA_TYPE_FLOAT32;
@@ -163,7 +163,7 @@ TEST_CASE("missing back ends are skipped, and it is an error if none is left",
   {
     ps::nvimgcodec_batch decoder{{.device = 0}};
     words batch{{"ghc"}};
-    CHECK(decoder.decode(batch.pictures, some_stream)[0].backend == backend::cpu);
+    CHECK(decoder.decode(batch.charts, some_stream)[0].backend == backend::cpu);
   }
   const auto gpu = test::error_of<ps::nvimgcodec_unavailable>(
       [] { ps::nvimgcodec_batch{{.device = 0, .backend = backend::gpu}}; });
@@ -183,17 +183,17 @@ TEST_CASE("if nvImageCodec fails on a whole batch, no image is blamed",
   words batch{{"ghc", "x"}};
   test::the_fake().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
   const auto problem =
-      test::error_of<ps::nvimgcodec_error>([&] { decoder.decode(batch.pictures, some_stream); });
+      test::error_of<ps::nvimgcodec_error>([&] { decoder.decode(batch.charts, some_stream); });
   CHECK(test::has(problem.what(), "nvimgcodecFutureWaitForAll gave status 21"));
   CHECK(decoder.results().empty());
   test::the_fake().waiting = NVIMGCODEC_STATUS_ALLOCATOR_FAILURE;
-  CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
+  CHECK_THROWS_AS(decoder.decode(batch.charts, some_stream), std::bad_alloc);
 
   test::the_fake().waiting = NVIMGCODEC_STATUS_SUCCESS;
-  CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), ps::image_corrupt);
+  CHECK_THROWS_AS(decoder.decode(batch.charts, some_stream), ps::image_corrupt);
   CHECK(decoder.results()[0].backend == backend::gpu);
   test::the_fake().undecoded = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
-  CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), ps::nvimgcodec_error);
+  CHECK_THROWS_AS(decoder.decode(batch.charts, some_stream), ps::nvimgcodec_error);
 }
 
 TEST_CASE(
@@ -204,15 +204,15 @@ TEST_CASE(
   ps::nvimgcodec_batch decoder{{.device = 0}};
   const int idle = test::the_fake().alive;
   words two{{"g", "gc"}};
-  decoder.decode(two.pictures, some_stream);
-  // a stream and an image per picture, and a future.
+  decoder.decode(two.charts, some_stream);
+  // a stream and an image per image, and a future.
   CHECK(test::the_fake().alive == idle + 2 * 2 + 1);
   words one{{"g"}, {1, 0, {1, 2}}};
-  decoder.decode(one.pictures, some_stream);
+  decoder.decode(one.charts, some_stream);
   CHECK(test::the_fake().alive == idle + 2 + 1 + 1);  // a cropped region has a separate stream
 
   test::the_fake().waiting = NVIMGCODEC_STATUS_EXTENSION_CUDA_CALL_ERROR;
-  CHECK_THROWS_AS(decoder.decode(two.pictures, some_stream), ps::nvimgcodec_error);
+  CHECK_THROWS_AS(decoder.decode(two.charts, some_stream), ps::nvimgcodec_error);
   CHECK(test::the_fake().alive == idle + 2 * 2 + 1);
 }
 
@@ -246,23 +246,23 @@ TEST_CASE("nvImageCodec works with memory of a device that is given, and keeps i
     ps::nvimgcodec_batch decoder{device, {.device = 0, .max_memory = 100'000}};
     CHECK((*device.calls == counts{1, 0, 1, 0}));
     words batch{{"g"}};
-    for (int i = 0; i < 5; ++i) decoder.decode(batch.pictures, some_stream);
+    for (int i = 0; i < 5; ++i) decoder.decode(batch.charts, some_stream);
     CHECK((*device.calls == counts{2, 0, 2, 0}));  // all five calls use the same block
     CHECK(decoder.device_bytes() == 2 * 16'384);
-    decoder.decode(batch.pictures, other);  // has no order relative to `some_stream`
+    decoder.decode(batch.charts, other);  // has no order relative to `some_stream`
     CHECK((*device.calls == counts{3, 0, 3, 0}));
     CHECK(test::the_fake().given[8] != test::the_fake().given[10]);
-    for (const auto stream : {other, some_stream}) decoder.decode(batch.pictures, stream);
+    for (const auto stream : {other, some_stream}) decoder.decode(batch.charts, stream);
     CHECK((*device.calls == counts{3, 0, 3, 0}));
 
     test::the_fake().working = 60'000;  // more than is available after rounding up
-    CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
+    CHECK_THROWS_AS(decoder.decode(batch.charts, some_stream), std::bad_alloc);
     test::the_fake().working = (std::numeric_limits<std::size_t>::max)();
-    CHECK_THROWS_AS(decoder.decode(batch.pictures, some_stream), std::bad_alloc);
+    CHECK_THROWS_AS(decoder.decode(batch.charts, some_stream), std::bad_alloc);
     CHECK((*device.calls == counts{3, 0, 3, 0}));
     CHECK(decoder.pinned_bytes() == 3 * 16'384);
     test::the_fake().working = 10'000;
-    decoder.decode(batch.pictures, some_stream);
+    decoder.decode(batch.charts, some_stream);
   }
   CHECK((*device.calls == counts{3, 3, 3, 3}));
 

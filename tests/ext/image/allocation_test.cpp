@@ -5,7 +5,7 @@
 #include <penstock_ext/image/augment/one_pass.hpp>
 #include <penstock_ext/image/resize.hpp>
 
-#include "ext/image/pictures.hpp"
+#include "ext/image/owned_image.hpp"
 #include "ext/image/plans.hpp"
 #include "support/catch.hpp"
 #include "support/counting_new.hpp"
@@ -13,8 +13,8 @@
 namespace ps = penstock;
 
 TEST_CASE("a resizer allocates nothing once it has seen the largest image", "[image]") {
-  const test::picture in = test::random_picture({200, 150}, 3);
-  test::picture out{{50, 40}, 3};
+  const test::owned_image in = test::random_image({200, 150}, 3);
+  test::owned_image out{{50, 40}, 3};
   const ps::pixels place = out.view();
   for (const auto filter : {ps::resize_filter::nearest, ps::resize_filter::lanczos}) {
     ps::resizer resize{{filter, ps::pass_order::by_shrink}};
@@ -30,14 +30,14 @@ TEST_CASE("a resizer allocates nothing once it has seen the largest image", "[im
 }
 
 TEST_CASE("a resizer gives the same bits after a failed allocation", "[image]") {
-  const test::picture in = test::random_picture({60, 50}, 3);
+  const test::owned_image in = test::random_image({60, 50}, 3);
   const ps::image_plan plan{{0, 0, {60, 50}}, {40, 30}, {0, 0, {40, 30}}};
-  test::picture expected{{40, 30}, 3};
+  test::owned_image expected{{40, 30}, 3};
   ps::resizer{}(in.view(), plan, expected.view());
   std::size_t failed = 0;
   for (std::size_t which = 1;; ++which) {
     ps::resizer resize;
-    test::picture out{{40, 30}, 3};
+    test::owned_image out{{40, 30}, 3};
     const ps::const_pixels from = in.view();
     const ps::pixels to = out.view();
     bool found_memory = true;
@@ -57,8 +57,8 @@ TEST_CASE("a resizer gives the same bits after a failed allocation", "[image]") 
 }
 
 TEST_CASE("one pass allocates nothing", "[image][promise:exact-15]") {
-  const test::picture in = test::random_picture({60, 50}, 3);
-  test::picture out{{40, 40}, 3};
+  const test::owned_image in = test::random_image({60, 50}, 3);
+  test::owned_image out{{40, 40}, 3};
   const ps::one_pass augment{ps::random_affine{{.degrees = 20}}, ps::random_crop{40},
                              ps::color_jitter{{.contrast = 0.5, .hue = 0.1}}, ps::grayscale{}};
   const ps::pixels place = out.view();

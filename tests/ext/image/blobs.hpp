@@ -31,16 +31,16 @@ struct blobs {
 /// A random crop, another random crop to 12 x 10, and a horizontal flip with probability 0.5.
 struct some_crop {
   [[nodiscard]] penstock::image_size size() const { return {12, 10}; }
-  [[nodiscard]] penstock::image_plan plan(const penstock::image_size& picture,
+  [[nodiscard]] penstock::image_plan plan(const penstock::image_size& image,
                                           penstock::sample_generator& random) const {
     namespace ps = penstock;
     const auto draw = [&random](std::size_t low, std::size_t high) {
       return ps::uniform(random, low, high);
     };
     ps::image_plan plan;
-    plan.crop.size = {draw(1, picture.width), draw(1, picture.height)};
-    plan.crop.left = draw(0, picture.width - plan.crop.size.width);
-    plan.crop.top = draw(0, picture.height - plan.crop.size.height);
+    plan.crop.size = {draw(1, image.width), draw(1, image.height)};
+    plan.crop.left = draw(0, image.width - plan.crop.size.width);
+    plan.crop.top = draw(0, image.height - plan.crop.size.height);
     plan.scaled = {draw(12, 40), draw(10, 40)};
     if (draw(0, 3) == 0 && plan.crop.size.width >= 12 && plan.crop.size.height >= 10) {
       plan.scaled = plan.crop.size;

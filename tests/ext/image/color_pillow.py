@@ -17,20 +17,20 @@ OPS = ["brightness", "contrast", "saturation", "hue", "grayscale"]
 FILTERS = ["nearest", "bilinear", "bicubic"]
 
 
-def changed(picture, op, factor):
-    """Returns the picture changed by Pillow. The hue changes as in torchvision with Pillow
-    pictures."""
+def changed(image, op, factor):
+    """Returns the image changed by Pillow. The hue changes as in torchvision with Pillow
+    images."""
     import numpy
     from PIL import Image, ImageEnhance
     if op == "grayscale":
-        return picture.convert("L").convert("RGB")
+        return image.convert("L").convert("RGB")
     if op == "hue":
-        hue, saturation, value = picture.convert("HSV").split()
+        hue, saturation, value = image.convert("HSV").split()
         turned = numpy.array(hue, dtype=numpy.uint8) + numpy.int32(factor * 255).astype(numpy.uint8)
         return Image.merge("HSV", (Image.fromarray(turned), saturation, value)).convert("RGB")
     enhance = {"brightness": ImageEnhance.Brightness, "contrast": ImageEnhance.Contrast,
                "saturation": ImageEnhance.Color}[op]
-    return enhance(picture).enhance(factor)
+    return enhance(image).enhance(factor)
 
 
 def matrix_of(size, angle, right, down, scale, shear_x, shear_y):
@@ -46,10 +46,10 @@ def matrix_of(size, angle, right, down, scale, shear_x, shear_y):
             yx, yy, yx * (-x - right) + yy * (-y - down) + y)
 
 
-def turned(Image, picture, matrix, name, fill):
-    """Returns the picture rotated by Pillow."""
-    colour = fill if picture.mode == "L" else tuple(fill + c for c in range(len(picture.mode)))
-    return picture.transform(picture.size, Image.Transform.AFFINE, matrix,
+def turned(Image, image, matrix, name, fill):
+    """Returns the image rotated by Pillow."""
+    colour = fill if image.mode == "L" else tuple(fill + c for c in range(len(image.mode)))
+    return image.transform(image.size, Image.Transform.AFFINE, matrix,
                              Image.Resampling[name.upper()], fillcolor=colour)
 
 
@@ -63,7 +63,7 @@ def draw_turn(draw):
 
 
 def compare_turns(Image, program, folder, data, count, draw):
-    """Returns the number of differing pictures among `count` rotated pictures."""
+    """Returns the number of differing images among `count` rotated images."""
     modes = {1: "L", 3: "RGB", 4: "CMYK"}
     cases = []
     for _ in range(count):
@@ -86,9 +86,9 @@ def compare_turns(Image, program, folder, data, count, draw):
                    in zip(matrix, matrix_of((width, height), *turn))):
             sys.exit(f"color_pillow: {turn} of {width} x {height}: the matrix is {matrix}")
         size = width * height * channels
-        picture = Image.frombytes(modes[channels], (width, height),
+        image = Image.frombytes(modes[channels], (width, height),
                                   data[offset:offset + size].tobytes())
-        if results[at:at + size] != turned(Image, picture, matrix, name, fill).tobytes():
+        if results[at:at + size] != turned(Image, image, matrix, name, fill).tobytes():
             differing += 1
             print(f"{width} x {height} x {channels}, {turn}, {name} differs")
         at += size
@@ -98,18 +98,18 @@ def compare_turns(Image, program, folder, data, count, draw):
 
 
 def golden(Image):
-    """Prints a 64-bit FNV-1a hash for each change of a picture of simple random bytes."""
+    """Prints a 64-bit FNV-1a hash for each change of an image of simple random bytes."""
     data, state = bytearray(), 1
     for _ in range(61 * 43 * 3):
         state = (state * 1664525 + 1013904223) % 2**32
         data.append(state >> 24)
-    picture = Image.frombytes("RGB", (61, 43), bytes(data))
+    image = Image.frombytes("RGB", (61, 43), bytes(data))
     for op, factor in (("brightness", 0.6), ("brightness", 1.7), ("contrast", 0.3),
                        ("contrast", 2.2), ("saturation", 0.45), ("saturation", 1.9),
                        ("hue", 0.1), ("hue", -0.37),
                        ("grayscale", 0)):
         total = 0xcbf29ce484222325
-        for byte in changed(picture, op, factor).tobytes():
+        for byte in changed(image, op, factor).tobytes():
             total = (total ^ byte) * 0x100000001b3 % 2**64
         print(f"    {{{OPS.index(op)}, {factor}, 0x{total:016x}ull}},")
     for turn in ((0, 3, -2, 1.5, 0, 0), (33, 0, 0, 1, 0, 0), (-100, 4.25, 5.5, 0.7, 10, -20),
@@ -117,7 +117,7 @@ def golden(Image):
         sums = []
         for name, fill in (("nearest", 0), ("bilinear", 0), ("bicubic", 200)):
             total = 0xcbf29ce484222325
-            for byte in turned(Image, picture, matrix_of(picture.size, *turn), name, fill).tobytes():
+            for byte in turned(Image, image, matrix_of(image.size, *turn), name, fill).tobytes():
                 total = (total ^ byte) * 0x100000001b3 % 2**64
             sums.append(f"0x{total:016x}ull")
         print(f"    {{{{{', '.join(map(str, turn))}}}, {{{', '.join(sums)}}}}},")
@@ -157,8 +157,8 @@ def main():
     at = differing = 0
     for op, factor, offset, width, height in cases:
         size = width * height * 3
-        picture = Image.frombytes("RGB", (width, height), data[offset:offset + size].tobytes())
-        expected = changed(picture, op, factor).tobytes()
+        image = Image.frombytes("RGB", (width, height), data[offset:offset + size].tobytes())
+        expected = changed(image, op, factor).tobytes()
         if results[at:at + size] != expected:
             differing += 1
             wrong = sum(a != b for a, b in zip(results[at:at + size], expected))
@@ -167,7 +167,7 @@ def main():
     if at != len(results):
         sys.exit(f"color_pillow: expected {at} bytes of results, found {len(results)}")
     turns = compare_turns(Image, program, folder, data, count, draw)
-    print(f"Pillow {PIL.__version__}: {differing} of {count} pictures differ, {at} values; "
+    print(f"Pillow {PIL.__version__}: {differing} of {count} images differ, {at} values; "
           f"{turns} of {count} turns")
     sys.exit(differing + turns != 0)
 

@@ -9,7 +9,7 @@
 
 #include <penstock_ext/image/resize.hpp>
 
-#include "ext/image/pictures.hpp"
+#include "ext/image/owned_image.hpp"
 #include "ext/image/plans.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
@@ -20,7 +20,7 @@ using ps::image_size;
 using test::random_of;
 
 TEST_CASE("a random crop copies its part of the padded image", "[image]") {
-  const test::picture in = test::random_picture({6, 5}, 1);
+  const test::owned_image in = test::random_image({6, 5}, 1);
   const ps::random_crop crop{{7, 4}, {.padding = 3}};
   CHECK(crop.size() == image_size{7, 4});
   ps::resizer resize;
@@ -34,7 +34,7 @@ TEST_CASE("a random crop copies its part of the padded image", "[image]") {
     REQUIRE(one() == other());
     places.insert({left, top});
     REQUIRE(test::is_sound(crop, plan, in.size));
-    test::picture out{{7, 4}, 1};
+    test::owned_image out{{7, 4}, 1};
     resize(in.view(), plan, out.view());
     for (std::size_t y = 0; y < 4; ++y) {
       for (std::size_t x = 0; x < 7; ++x) {
@@ -77,9 +77,9 @@ TEST_CASE("random crops lie inside the image for any size", "[image]") {
     const image_size size = test::random_size(random, 2000);
     try {
       if (!test::is_sound(crop, crop.plan(size, random), size)) {
-        FAIL("a picture of " << size.width << " x " << size.height);
+        FAIL("an image of " << size.width << " x " << size.height);
       }
-    } catch (const ps::picture_too_small&) {
+    } catch (const ps::image_too_small&) {
       ++rejected;
     }
   }
@@ -92,7 +92,7 @@ TEST_CASE("an image smaller than the crop is rejected by name", "[image]") {
   CHECK(crop.plan({5, 3}, random).crop == ps::image_box{0, 0, {5, 3}});
   for (const image_size& size : {image_size{4, 3}, {5, 2}}) {
     const auto problem =
-        test::error_of<ps::picture_too_small>([&] { static_cast<void>(crop.plan(size, random)); });
+        test::error_of<ps::image_too_small>([&] { static_cast<void>(crop.plan(size, random)); });
     CHECK(problem.found() == size);
     CHECK(std::string{problem.what()} ==
           "random_crop: expected an image of at least 7 x 5 with a padding of 1 on each side, "

@@ -78,7 +78,7 @@ TEST_CASE("center crops lie inside the image for any size", "[image]") {
     const image_size size = test::random_size(random, 2000);
     const bool sound = test::is_sound(crop, crop.plan(size, random), size) &&
                        test::is_sound(resized, resized.plan(size, random), size);
-    if (!sound) FAIL("a picture of " << size.width << " x " << size.height);
+    if (!sound) FAIL("an image of " << size.width << " x " << size.height);
   }
 }
 

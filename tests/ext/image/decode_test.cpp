@@ -38,7 +38,7 @@ struct notes {
   const std::uint8_t* place = nullptr;
 };
 
-/// A decoder for a picture format of this test: "TOY", a letter for the kind, the width, the
+/// A decoder for an image format of this test: "TOY", a letter for the kind, the width, the
 /// height, and a seed for the values.
 class toy_decoder {
  public:
@@ -63,7 +63,7 @@ class toy_decoder {
               const ps::pixels& out) {
     // Throws instead of asserting, because Catch2 does not support assertions on worker threads.
     if (!ps::detail::is_part_of(box, info(bytes, key).size) || out.size != box.size) {
-      throw std::logic_error("a box outside the picture");
+      throw std::logic_error("a box outside the image");
     }
     if (note_ != nullptr) {
       note_->pixels += box.size.width * box.size.height;
@@ -140,17 +140,17 @@ struct fixed {
   }
 };
 
-// Returns the expected sample: the whole picture is decoded and then resized.
+// Returns the expected sample: the whole image is decoded and then resized.
 std::vector<std::uint8_t> expected(const std::vector<std::byte>& bytes, const ps::image_plan& plan,
                                    const ps::resize_options& options) {
   toy_decoder decoder;
   const ps::image_size size = decoder.info(bytes, "").size;
   std::vector<std::uint8_t> whole(size.width * size.height * 3);
-  const ps::pixels picture{whole.data(), size, 3, size.width * 3};
-  decoder.decode(bytes, "", {0, 0, size}, picture);
+  const ps::pixels image{whole.data(), size, 3, size.width * 3};
+  decoder.decode(bytes, "", {0, 0, size}, image);
   std::vector<std::uint8_t> sample(plan.size().width * plan.size().height * 3);
   ps::resizer resize{options};
-  resize(picture, plan, {sample.data(), plan.size(), 3, plan.size().width * 3});
+  resize(image, plan, {sample.data(), plan.size(), 3, plan.size().width * 3});
   return sample;
 }
 
@@ -208,7 +208,7 @@ TEST_CASE("only the needed part of a crop is decoded", "[image]") {
     CHECK(std::equal(right.begin(), right.end(), image.begin(), image.end()));
     return note.place == image.data();
   };
-  // Without resizing, the picture is decoded directly into the batch.
+  // Without resizing, the image is decoded directly into the batch.
   CHECK(read({{10, 20, {40, 30}}, {40, 30}, {0, 0, {40, 30}}}));
   CHECK(note.pixels == 1200);
   CHECK(read({{0, 0, {200, 100}}, {200, 100}, {50, 20, {24, 22}}}));
@@ -217,7 +217,7 @@ TEST_CASE("only the needed part of a crop is decoded", "[image]") {
   CHECK(note.pixels == 24 * 22);
   CHECK_FALSE(read({{0, 0, {40, 30}}, {40, 30}, {0, 0, {40, 30}}, false, {1, 2, 3, 4}}));
   CHECK(note.pixels == 1200);
-  // Only the middle of the reduced picture is decoded.
+  // Only the middle of the reduced image is decoded.
   CHECK_FALSE(read({{0, 0, {200, 100}}, {100, 50}, {40, 20, {20, 10}}}));
   CHECK(note.pixels < 60 * 40);
   CHECK_FALSE(read({{0, 0, {200, 100}}, {100, 50}, {0, 0, {100, 50}}}));
@@ -266,7 +266,7 @@ TEST_CASE("a geometry whose plans contradict its size is rejected", "[image]") {
 
 TEST_CASE("an error of a geometry names the image", "[image]") {
   const auto data = toys(1) | ps::decode_images<toy_decoder>(ps::random_crop{32});
-  const auto problem = test::error_of<ps::picture_too_small>([&] { test::read_batch(data, {0}); });
+  const auto problem = test::error_of<ps::image_too_small>([&] { test::read_batch(data, {0}); });
   CHECK(problem.found() == ps::image_size{13, 11});
   CHECK(std::string_view{problem.what()}.starts_with("folder/0.any: random_crop: expected"));
   struct rejecting : fixed {
@@ -371,12 +371,12 @@ TEST_CASE("images in a store are the same bits, read ahead or not",
           "[image][promise:exact-11][promise:honest-9]") {
   test::counting_store store;
   std::vector<ps::stored_blob> list;
-  const test::blobs pictures = toys(60);
+  const test::blobs images = toys(60);
   for (std::size_t i = 0; i < 60; ++i) {
-    const auto& one = pictures.all[i];
+    const auto& one = images.all[i];
     const std::string name = std::to_string(i);
     store.add(name, {reinterpret_cast<const char*>(one.data()), one.size()});
-    list.push_back({name, 0, one.size(), pictures.label(i)});
+    list.push_back({name, 0, one.size(), images.label(i)});
   }
   std::vector<std::uint8_t> first;
   for (const std::uint64_t read_ahead : {0U, 30U, 10'000U}) {
@@ -388,7 +388,7 @@ TEST_CASE("images in a store are the same bits, read ahead or not",
                         ps::cpu_device{},
                         {.batch_size = 16, .workers = workers, .lookahead_bytes = 20 * read_ahead}};
       CHECK(loader.stats().ahead.max_bytes == read_ahead);  // limited by the capacity of the source
-      CHECK(ps::storage_size_of(data, 7) == pictures.all[7].size());
+      CHECK(ps::storage_size_of(data, 7) == images.all[7].size());
       const auto all = all_bytes(loader);
       if (first.empty()) first = all;
       CHECK((all == first));
@@ -397,11 +397,11 @@ TEST_CASE("images in a store are the same bits, read ahead or not",
 }
 
 TEST_CASE("images of unknown bytes count as the mean of those that were read", "[image]") {
-  const test::blobs pictures = toys(3);
-  const auto data = pictures | ps::decode_images<toy_decoder>(test::some_crop{});
+  const test::blobs images = toys(3);
+  const auto data = images | ps::decode_images<toy_decoder>(test::some_crop{});
   CHECK(ps::storage_size_of(data, 0) == 0);
   test::read_batch(data, {0, 1});
-  CHECK(ps::storage_size_of(data, 2) == (pictures.all[0].size() + pictures.all[1].size()) / 2);
+  CHECK(ps::storage_size_of(data, 2) == (images.all[0].size() + images.all[1].size()) / 2);
 }
 
 TEST_CASE("announced images are forwarded to the cache below", "[image][promise:bounded-11]") {

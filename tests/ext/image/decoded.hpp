@@ -29,14 +29,14 @@ inline encoded first_of(const encoded& bytes, std::size_t count) {
   return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
-/// Decodes the region `box` of a picture into rows with a gap of `apart` bytes. Checks that the
+/// Decodes the region `box` of an image into rows with a gap of `apart` bytes. Checks that the
 /// gaps remain unchanged.
 template <class Decoder>
 std::vector<std::uint8_t> part_of(Decoder& decoder, std::span<const std::byte> bytes,
                                   const penstock::image_box& box, std::size_t apart = 0) {
   const std::size_t row = box.size.width * 3;
   std::vector<std::uint8_t> values((row + apart) * box.size.height, 0xcd);
-  decoder.decode(bytes, "a picture", box, {values.data(), box.size, 3, row + apart});
+  decoder.decode(bytes, "an image", box, {values.data(), box.size, 3, row + apart});
   std::vector<std::uint8_t> packed;
   for (std::size_t y = 0; y < box.size.height; ++y) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(y * (row + apart));
@@ -50,22 +50,22 @@ std::vector<std::uint8_t> part_of(Decoder& decoder, std::span<const std::byte> b
   return packed;
 }
 
-/// Decodes the whole picture.
+/// Decodes the whole image.
 template <class Decoder>
 std::vector<std::uint8_t> all_of(Decoder& decoder, std::span<const std::byte> bytes) {
-  return part_of(decoder, bytes, {0, 0, decoder.info(bytes, "a picture").size});
+  return part_of(decoder, bytes, {0, 0, decoder.info(bytes, "an image").size});
 }
 
-/// Returns the exception of exactly type E that decoding the whole picture throws.
+/// Returns the exception of exactly type E that decoding the whole image throws.
 template <class E, class Decoder>
 E decode_error(Decoder decoder, const encoded& bytes) {
   const E problem = error_of<E>([&] { static_cast<void>(all_of(decoder, bytes)); });
-  CHECK(problem.path() == "a picture");
+  CHECK(problem.path() == "an image");
   CHECK(problem.offset() <= bytes.size());
   return problem;
 }
 
-/// Returns the largest difference between the values of two pictures, or 256 if their sizes differ.
+/// Returns the largest difference between the values of two images, or 256 if their sizes differ.
 inline int apart(const std::vector<std::uint8_t>& one, const std::vector<std::uint8_t>& other) {
   if (one.size() != other.size()) return 256;
   int max = 0;

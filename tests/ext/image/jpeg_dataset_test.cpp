@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests datasets that decode JPEG files in memory and decode only the crop of each picture.
+// Tests datasets that decode JPEG files in memory and decode only the crop of each image.
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
@@ -12,7 +12,7 @@
 
 #include "data/read_batch.hpp"
 #include "ext/image/blobs.hpp"
-#include "ext/image/jpeg_pictures.hpp"
+#include "ext/image/jpeg_images.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -21,8 +21,8 @@ namespace {
 
 struct halves {
   [[nodiscard]] ps::image_size size() const { return {20, 15}; }
-  [[nodiscard]] ps::image_plan plan(const ps::image_size& picture, ps::sample_generator&) const {
-    return {{3, 5, {picture.width - 10, picture.height - 9}}, {20, 15}, {0, 0, {20, 15}}};
+  [[nodiscard]] ps::image_plan plan(const ps::image_size& image, ps::sample_generator&) const {
+    return {{3, 5, {image.width - 10, image.height - 9}}, {20, 15}, {0, 0, {20, 15}}};
   }
 };
 
@@ -74,10 +74,10 @@ TEST_CASE("large crops are decoded at a smaller scale if requested", "[image]") 
     const std::size_t bottom = (5 + 15 * down + denominator - 1) / denominator;
     const ps::image_box box{left, top, {right - left, bottom - top}};
     std::vector<std::uint8_t> crop(box.size.width * box.size.height * 3);
-    const ps::pixels picture{crop.data(), box.size, 3, box.size.width * 3};
-    decoder.decode(blobs.all[i], "", box, picture, denominator);
+    const ps::pixels image{crop.data(), box.size, 3, box.size.width * 3};
+    decoder.decode(blobs.all[i], "", box, image, denominator);
     std::vector<std::uint8_t> wanted(20 * 15 * 3);
-    ps::resizer{}(picture, {wanted.data(), {20, 15}, 3, 60});
+    ps::resizer{}(image, {wanted.data(), {20, 15}, 3, 60});
     const auto image = ps::get<"image">(batch.view()[i]).flat();
     CHECK(std::equal(wanted.begin(), wanted.end(), image.begin(), image.end()));
   }

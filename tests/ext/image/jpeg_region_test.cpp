@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that a region of a picture has the same values as the region in the whole picture. libjpeg
-// decodes the whole picture without penstock's code.
+// Tests that a region of an image has the same values as the region in the whole image. libjpeg
+// decodes the whole image without penstock's code.
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 #include <penstock/order/random.hpp>
 
-#include "ext/image/jpeg_pictures.hpp"
+#include "ext/image/jpeg_images.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -55,7 +55,7 @@ ps::image_box some_box(ps::sample_generator& random, const ps::image_size& size)
   return {left, top, {width, height}};
 }
 
-// Returns true if the region `box` equals the same region of the `whole` picture, which has
+// Returns true if the region `box` equals the same region of the `whole` image, which has
 // `columns` columns.
 bool equals_part(const std::vector<std::uint8_t>& whole, ps::jpeg_decoder& decoder,
                  const std::vector<std::byte>& bytes, const ps::image_box& box, std::size_t columns,
@@ -70,7 +70,7 @@ bool equals_part(const std::vector<std::uint8_t>& whole, ps::jpeg_decoder& decod
   return true;
 }
 
-// Returns the number of boxes, out of `count`, that differ from the whole picture.
+// Returns the number of boxes, out of `count`, that differ from the whole image.
 int differing(const test::jpeg_kind& kind, const ps::image_size& size, int count,
               unsigned denominator, ps::jpeg_decoder& decoder, ps::sample_generator& random) {
   const auto bytes = test::some_jpeg(size.width, size.height, kind, random());
@@ -148,7 +148,7 @@ TEST_CASE("narrow and low parts at every place have the values of the whole",
   }
 }
 
-// A viewer shows such a picture while it is loading. libjpeg smooths the missing scans.
+// A viewer shows such an image while it is loading. libjpeg smooths the missing scans.
 TEST_CASE("a part of a progressive image that lacks scans has the values of the whole",
           "[image][promise:exact-16]") {
   ps::jpeg_decoder decoder;
@@ -177,7 +177,7 @@ TEST_CASE("ten thousand parts of each kind of image have the values of the whole
     int differ = 0;
     int tried = 0;
     for (const ps::image_size& size : sizes) {
-      for (int picture = 0; picture < 5; ++picture, tried += 250) {
+      for (int image = 0; image < 5; ++image, tried += 250) {
         differ += differing(kind, size, 250, 1, decoder, random);
       }
     }

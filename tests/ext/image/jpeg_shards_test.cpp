@@ -14,7 +14,7 @@
 #include "data/read_batch.hpp"
 #include "ext/blob/archives.hpp"
 #include "ext/image/blobs.hpp"
-#include "ext/image/jpeg_pictures.hpp"
+#include "ext/image/jpeg_images.hpp"
 #include "support/catch.hpp"
 #include "support/temp_dir.hpp"
 

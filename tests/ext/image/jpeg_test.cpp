@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ext/image/decoded.hpp"
-#include "ext/image/jpeg_pictures.hpp"
+#include "ext/image/jpeg_images.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
@@ -67,7 +67,7 @@ TEST_CASE("gray is converted to three equal channels", "[image]") {
   CHECK(std::adjacent_find(values.begin(), values.end(), std::not_equal_to{}) != values.end());
 }
 
-// Pillow 12.3 gives the same result for these pictures with convert("RGB").
+// Pillow 12.3 gives the same result for these images with convert("RGB").
 TEST_CASE("CMYK and YCCK become RGB with inverted ink", "[image]") {
   for (const bool ycck : {false, true}) {
     const auto bytes = test::some_jpeg(
@@ -305,14 +305,14 @@ TEST_CASE("the orientation is applied if requested", "[image]") {
   ps::jpeg_decoder turning{{.orientation = true}};
   CHECK((test::all_of(turning, bytes) == stored));
   for (unsigned number = 1; number <= 8; ++number) {
-    const encoded picture = test::turned(bytes, number, number % 2 == 0);
-    CHECK(plain.info(picture, "a") == ps::image_info{{29, 18}, 3, 1});
-    CHECK((test::all_of(plain, picture) == stored));
-    const ps::image_info info = turning.info(picture, "a");
+    const encoded image = test::turned(bytes, number, number % 2 == 0);
+    CHECK(plain.info(image, "a") == ps::image_info{{29, 18}, 3, 1});
+    CHECK((test::all_of(plain, image) == stored));
+    const ps::image_info info = turning.info(image, "a");
     CHECK(info.orientation == static_cast<int>(number));
     CHECK(info.size == (number >= 5 ? ps::image_size{18, 29} : ps::image_size{29, 18}));
     const ps::image_box box{2, 3, {11, 13}};
-    const auto part = test::part_of(turning, picture, box);
+    const auto part = test::part_of(turning, image, box);
     bool same = true;
     for (std::size_t y = 0; y < 13; ++y) {
       for (std::size_t x = 0; x < 11; ++x) {
@@ -345,13 +345,13 @@ TEST_CASE("the orientation is applied if requested", "[image]") {
 
 TEST_CASE("an orientation of four bytes counts too", "[image]") {
   for (const bool little : {true, false}) {
-    encoded picture = test::turned(test::some_jpeg(8, 8), 6, little);
-    picture[little ? 24 : 25] = std::byte{4};  // the type LONG
-    if (!little) std::swap(picture[31], picture[33]);
-    CHECK(ps::detail::jpeg_orientation(picture) == 6);
-    picture[little ? 32 : 31] = std::byte{1};
+    encoded image = test::turned(test::some_jpeg(8, 8), 6, little);
+    image[little ? 24 : 25] = std::byte{4};  // the type LONG
+    if (!little) std::swap(image[31], image[33]);
+    CHECK(ps::detail::jpeg_orientation(image) == 6);
+    image[little ? 32 : 31] = std::byte{1};
     // The value is 65542, of which the lower 16 bits are 6.
-    CHECK(ps::detail::jpeg_orientation(picture) == 1);
+    CHECK(ps::detail::jpeg_orientation(image) == 1);
   }
 }
 

@@ -15,12 +15,12 @@
 #include <penstock_ext/image/resize.hpp>
 
 #include "data/read_batch.hpp"
-#include "ext/image/pictures.hpp"
+#include "ext/image/owned_image.hpp"
 #include "ext/image/plans.hpp"
 #include "support/catch.hpp"
 
 namespace ps = penstock;
-using test::picture;
+using test::owned_image;
 using test::random_of;
 
 namespace {
@@ -33,44 +33,44 @@ const ps::random_affine slanted{{.degrees = 40,
 const ps::color_jitter colourful{
     {.brightness = 0.4, .contrast = 0.5, .saturation = 0.3, .hue = 0.2}};
 
-// Returns the picture after `step`, computed with the functions that one_pass combines.
-picture after(const ps::random_affine& step, const picture& in, ps::sample_generator& random) {
-  picture out{in.size, 3};
+// Returns the image after `step`, computed with the functions that one_pass combines.
+image after(const ps::random_affine& step, const image& in, ps::sample_generator& random) {
+  image out{in.size, 3};
   step(in.view(), out.view(), random);
   return out;
 }
 
 template <ps::image_geometry Geometry>
-picture after(const Geometry& step, const picture& in, ps::sample_generator& random) {
+image after(const Geometry& step, const image& in, ps::sample_generator& random) {
   const ps::image_plan plan = step.plan(in.size, random);
-  picture out{plan.size(), 3};
+  image out{plan.size(), 3};
   ps::resizer{}(in.view(), plan, out.view());
   return out;
 }
 
-picture after(const ps::random_flip& flip, const picture& in, ps::sample_generator& random) {
+image after(const ps::random_flip& flip, const image& in, ps::sample_generator& random) {
   return after(ps::center_crop{in.size} | flip, in, random);
 }
 
-picture after(const ps::color_jitter& step, picture in, ps::sample_generator& random) {
+image after(const ps::color_jitter& step, image in, ps::sample_generator& random) {
   step(in.view(), random);
   return in;
 }
 
-picture after(const ps::grayscale& step, picture in, ps::sample_generator&) {
+image after(const ps::grayscale& step, image in, ps::sample_generator&) {
   step(in.view());
   return in;
 }
 
 template <class... Steps>
-void compare(const picture& in, std::uint64_t seed, const Steps&... steps) {
+void compare(const image& in, std::uint64_t seed, const Steps&... steps) {
   ps::sample_generator one = random_of(seed);
   ps::sample_generator other = random_of(seed);
-  picture expected = in;
+  image expected = in;
   ((expected = after(steps, expected, other)), ...);
   CAPTURE(seed, in.size.width, in.size.height);
   // The gap between the rows reveals writes outside the rows.
-  picture out{expected.size, 3, 5};
+  image out{expected.size, 3, 5};
   std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{77});
   ps::one_pass{steps...}(in.view(), out.view(), one);
   CHECK(one() == other());
@@ -105,7 +105,7 @@ TEST_CASE("one pass gives the same bits as its separate steps", "[image][promise
   const auto crop = ps::random_crop{24, {.padding = 3}} | ps::random_flip{};
   std::uint64_t seed = 0;
   for (const ps::image_size& size : in_sizes) {
-    const picture in = test::random_picture(size, 3, static_cast<std::uint32_t>(size.width));
+    const image in = test::random_image(size, 3, static_cast<std::uint32_t>(size.width));
     for (int i = 0; i < 4; ++i, ++seed) {
       compare(in, seed, slanted);
       compare(in, seed, slanted, crop, colourful);
@@ -117,7 +117,7 @@ TEST_CASE("one pass gives the same bits as its separate steps", "[image][promise
 }
 
 TEST_CASE("one pass turns by each filter", "[image][promise:exact-15]") {
-  const picture in = test::random_picture({50, 40}, 3);
+  const image in = test::random_image({50, 40}, 3);
   for (const auto filter :
        {ps::affine_filter::nearest, ps::affine_filter::bilinear, ps::affine_filter::bicubic}) {
     const std::array<std::uint8_t, 4> fill{1, 2, 3, 4};
@@ -135,7 +135,7 @@ TEST_CASE("one pass turns by each filter", "[image][promise:exact-15]") {
 TEST_CASE("one pass reads samples of a dataset", "[image]") {
   using bytes = ps::record<ps::field<"image", std::uint8_t, 4, 6, 3>>;
   using floats = ps::record<ps::field<"x", float, 3, 4, 4>>;
-  const picture two = test::random_picture({6, 8}, 3);
+  const image two = test::random_image({6, 8}, 3);
   const ps::memory_dataset<bytes> photos{two.bytes};
   const ps::one_pass augment{ps::center_crop{4} | ps::random_flip{},
                              ps::color_jitter{{.brightness = 0.4}}, ps::to_chw{}};
@@ -144,7 +144,7 @@ TEST_CASE("one pass reads samples of a dataset", "[image]") {
                     });
   auto batch = test::read_batch(made, {1});
   const auto found = batch.get<"x">().flat();
-  // All values change by the same factor. A flip of the picture does not change the sum.
+  // All values change by the same factor. A flip of the image does not change the sum.
   double sum = 0;
   double before = 0;
   for (const float value : found) sum += double{value};
@@ -169,16 +169,16 @@ TEST_CASE("one_pass accepts steps in one order and no steps that resize", "[imag
 }
 
 TEST_CASE("images that one_pass cannot read or write are rejected", "[image]") {
-  const picture in = test::random_picture({5, 4}, 3);
-  const picture grey = test::random_picture({5, 4}, 1);
-  const picture none{{0, 4}, 3};
-  picture out{{5, 4}, 3};
-  picture small{{4, 4}, 3};
-  picture thin{{5, 4}, 1};
+  const image in = test::random_image({5, 4}, 3);
+  const image grey = test::random_image({5, 4}, 1);
+  const image none{{0, 4}, 3};
+  image out{{5, 4}, 3};
+  image small{{4, 4}, 3};
+  image thin{{5, 4}, 1};
   const ps::one_pass mirror{ps::random_flip{}};
   const ps::one_pass planes{ps::to_chw{}};
   ps::sample_generator random = random_of(1);
-  const auto rejected = [&](const picture& from, picture& to) {
+  const auto rejected = [&](const image& from, image& to) {
     return test::rejection([&] { mirror(from.view(), to.view(), random); });
   };
   CHECK(rejected(in, out) == "accepted");
@@ -191,5 +191,5 @@ TEST_CASE("images that one_pass cannot read or write are rejected", "[image]") {
           planes(in.view(), ps::tensor_view<float, 3, 5, 4>{floats.data(), {}}, random);
         }) == "to_chw: expected 3 x 4 x 5 floats for an image of 3 channels, found 3 x 5 x 4");
   CHECK_THROWS_AS(ps::one_pass{ps::random_crop{6}}(in.view(), out.view(), random),
-                  ps::picture_too_small);
+                  ps::image_too_small);
 }

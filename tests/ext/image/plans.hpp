@@ -25,13 +25,13 @@ std::string rejection(Act act) {
   return "accepted";
 }
 
-/// Returns true if `box` is not empty and lies inside a picture of `size`.
+/// Returns true if `box` is not empty and lies inside an image of `size`.
 inline bool inside(const penstock::image_box& box, const penstock::image_size& size) {
   return box.size.width > 0 && box.size.height > 0 && box.left + box.size.width <= size.width &&
          box.top + box.size.height <= size.height;
 }
 
-/// Returns true if a resizer accepts `plan` for a picture of `size`, and the result has the size
+/// Returns true if a resizer accepts `plan` for an image of `size`, and the result has the size
 /// that the geometry specifies.
 template <class Geometry>
 bool is_sound(const Geometry& geometry, const penstock::image_plan& plan,

@@ -17,7 +17,7 @@
 
 #include "ext/image/blobs.hpp"
 #include "ext/image/decoded.hpp"
-#include "ext/image/png_pictures.hpp"
+#include "ext/image/png_images.hpp"
 #include "support/allocations.hpp"
 #include "support/catch.hpp"
 
@@ -45,31 +45,30 @@ std::vector<test::png_kind> all_png_kinds() {
 
 }  // namespace
 
-// Pillow 12.3 gives the same result with convert("RGB") for 126 pictures of all kinds, with
+// Pillow 12.3 gives the same result with convert("RGB") for 126 images of all kinds, with
 // clip_grey set.
 TEST_CASE("a PNG image of every kind becomes RGB, whole or in part", "[image]") {
   ps::png_decoder decoder;
   ps::sample_generator random{{.seed = 3}, 0};
   for (const test::png_kind& kind : all_png_kinds()) {
     for (const ps::image_size& size : {ps::image_size{33, 18}, {1, 1}, {5, 40}, {3, 2}}) {
-      const auto picture = test::some_png(size.width, size.height, kind, random());
+      const auto image = test::some_png(size.width, size.height, kind, random());
       INFO("color " << kind.color << ", depth " << kind.depth << ", " << size.width);
-      CHECK(decoder.info(picture.bytes, "a") ==
+      CHECK(decoder.info(image.bytes, "a") ==
             ps::image_info{size, kind.color == 3 ? 3 : kind.channels(), 1});
-      CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
+      CHECK((test::all_of(decoder, image.bytes) == image.rgb));
       for (int i = 0; i < 4; ++i) {
         const ps::image_size part{ps::uniform(random, std::size_t{1}, size.width),
                                   ps::uniform(random, std::size_t{1}, size.height)};
         const ps::image_box box{ps::uniform(random, std::size_t{0}, size.width - part.width),
                                 ps::uniform(random, std::size_t{0}, size.height - part.height),
                                 part};
-        const auto values = test::part_of(decoder, picture.bytes, box);
+        const auto values = test::part_of(decoder, image.bytes, box);
         bool same = true;
         for (std::size_t y = 0; y < part.height; ++y) {
           const auto* row = values.data() + y * part.width * 3;
-          same =
-              same && std::equal(row, row + part.width * 3,
-                                 picture.rgb.data() + ((box.top + y) * size.width + box.left) * 3);
+          same = same && std::equal(row, row + part.width * 3,
+                                    image.rgb.data() + ((box.top + y) * size.width + box.left) * 3);
         }
         CHECK(same);
       }
@@ -79,13 +78,13 @@ TEST_CASE("a PNG image of every kind becomes RGB, whole or in part", "[image]") 
 
 TEST_CASE("16-bit gray is truncated to its upper byte, or clipped if requested", "[image]") {
   for (const bool interlaced : {false, true}) {
-    const auto picture = test::some_png(300, 2, {0, 16, interlaced}, 8);
+    const auto image = test::some_png(300, 2, {0, 16, interlaced}, 8);
     ps::png_decoder clipping{{.clip_grey = true}};
-    const auto clipped = test::all_of(clipping, picture.bytes);
+    const auto clipped = test::all_of(clipping, image.bytes);
     std::size_t below = 0;
     for (std::size_t i = 0; i < clipped.size(); ++i) {
-      if (picture.rgb[i] != 0) CHECK(clipped[i] == 255);
-      if (picture.rgb[i] == 0 && clipped[i] < 255) ++below;
+      if (image.rgb[i] != 0) CHECK(clipped[i] == 255);
+      if (image.rgb[i] == 0 && clipped[i] < 255) ++below;
     }
     CHECK(below > 0);
     const auto color = test::some_png(9, 9, {2, 16, interlaced});
@@ -98,19 +97,19 @@ TEST_CASE("16-bit gray is truncated to its upper byte, or clipped if requested",
 TEST_CASE("a PNG image that ends early is truncated wherever it ends", "[image][fault:files-13]") {
   ps::png_decoder decoder;
   for (const bool interlaced : {false, true}) {
-    const auto picture = test::some_png(9, 7, {2, 8, interlaced});
-    const encoded& bytes = picture.bytes;
+    const auto image = test::some_png(9, 7, {2, 8, interlaced});
+    const encoded& bytes = image.bytes;
     for (std::size_t size = 0; size < bytes.size(); ++size) {
       const encoded part = test::first_of(bytes, size);
       // The end chunk of twelve bytes is optional.
       if (size + 12 >= bytes.size()) {
-        CHECK((test::all_of(decoder, part) == picture.rgb));
+        CHECK((test::all_of(decoder, part) == image.rgb));
       } else {
         const auto problem = png_error<ps::image_truncated>(part);
         if (size >= 8) CHECK(problem.offset() == size);
       }
     }
-    CHECK((test::all_of(decoder, bytes) == picture.rgb));
+    CHECK((test::all_of(decoder, bytes) == image.rgb));
   }
 }
 
@@ -118,10 +117,10 @@ TEST_CASE("a damaged PNG image is an error or an image, and leaves nothing behin
           "[image][fault:files-13]") {
   ps::png_decoder decoder{{.max_pixels = 1 << 16}};
   for (const test::png_kind& kind : {test::png_kind{3, 4, false}, {6, 8, true}}) {
-    const auto picture = test::some_png(9, 7, kind);
+    const auto image = test::some_png(9, 7, kind);
     int rejected = 0;
-    for (std::size_t at = 0; at < picture.bytes.size() * 8; ++at) {
-      encoded damaged = picture.bytes;
+    for (std::size_t at = 0; at < image.bytes.size() * 8; ++at) {
+      encoded damaged = image.bytes;
       damaged[at / 8] ^= static_cast<std::byte>(1u << (at % 8));
       try {
         (void)test::all_of(decoder, damaged);
@@ -131,7 +130,7 @@ TEST_CASE("a damaged PNG image is an error or an image, and leaves nothing behin
       }
     }
     CHECK(rejected > 500);
-    CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
+    CHECK((test::all_of(decoder, image.bytes) == image.rgb));
   }
 }
 
@@ -139,13 +138,13 @@ TEST_CASE("a flipped bit in a PNG image never changes the pixels of a part",
           "[image][fault:files-13]") {
   ps::png_decoder decoder{{.max_pixels = 1 << 16}};
   for (const bool interlaced : {false, true}) {
-    const auto picture = test::some_png(40, 60, {2, 8, interlaced});
+    const auto image = test::some_png(40, 60, {2, 8, interlaced});
     for (const ps::image_box& box : {ps::image_box{3, 10, {20, 20}}, ps::image_box{0, 59, {40, 1}},
                                      ps::image_box{0, 0, {40, 60}}}) {
-      const auto right = test::part_of(decoder, picture.bytes, box);
+      const auto right = test::part_of(decoder, image.bytes, box);
       int rejected = 0;
-      for (std::size_t bit = 0; bit < picture.bytes.size() * 8; bit += 31) {
-        encoded damaged = picture.bytes;
+      for (std::size_t bit = 0; bit < image.bytes.size() * 8; bit += 31) {
+        encoded damaged = image.bytes;
         damaged[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
         try {
           const auto found = test::part_of(decoder, damaged, box);
@@ -157,15 +156,15 @@ TEST_CASE("a flipped bit in a PNG image never changes the pixels of a part",
       CHECK(rejected > 1500);
     }
     // A region also needs the complete chunk that contains its last row.
-    const encoded part = test::first_of(picture.bytes, picture.bytes.size() - 20);
+    const encoded part = test::first_of(image.bytes, image.bytes.size() - 20);
     CHECK_THROWS_AS(test::part_of(decoder, part, {3, 10, {20, 20}}), ps::image_truncated);
   }
 }
 
 TEST_CASE("the error for an invalid PNG image states the defect", "[image]") {
-  const auto picture = test::some_png(20, 10);
+  const auto image = test::some_png(20, 10);
   const auto changed = [&](std::size_t at, unsigned value) {
-    encoded bytes = picture.bytes;
+    encoded bytes = image.bytes;
     bytes[at] = static_cast<std::byte>(value);
     return bytes;
   };
@@ -180,19 +179,19 @@ TEST_CASE("the error for an invalid PNG image states the defect", "[image]") {
 
 TEST_CASE("a PNG image beyond a limit is rejected before it is decoded",
           "[image][fault:files-13]") {
-  auto picture = test::some_png(20, 10);
-  const auto problem = png_error<ps::image_too_large>(picture.bytes, {.max_pixels = 199});
+  auto image = test::some_png(20, 10);
+  const auto problem = png_error<ps::image_too_large>(image.bytes, {.max_pixels = 199});
   CHECK(problem.found() == "20 x 10");
   CHECK(problem.offset() == 16);
   ps::png_decoder enough{{.max_pixels = 200}};
-  CHECK((test::all_of(enough, picture.bytes) == picture.rgb));
-  picture.bytes[17] = std::byte{0x0f};  // 983'060 columns
-  CHECK_THROWS_AS(enough.info(picture.bytes, "a"), ps::image_too_large);
-  picture.bytes.resize(30'000);  // the minimum file size for such a width
+  CHECK((test::all_of(enough, image.bytes) == image.rgb));
+  image.bytes[17] = std::byte{0x0f};  // 983'060 columns
+  CHECK_THROWS_AS(enough.info(image.bytes, "a"), ps::image_too_large);
+  image.bytes.resize(30'000);  // the minimum file size for such a width
   ps::png_decoder wide;
-  CHECK(wide.info(picture.bytes, "a").size.width == 983'060);
-  picture.bytes[17] = std::byte{0x10};
-  CHECK_THROWS_AS(wide.info(picture.bytes, "a"), ps::image_too_large);
+  CHECK(wide.info(image.bytes, "a").size.width == 983'060);
+  image.bytes[17] = std::byte{0x10};
+  CHECK_THROWS_AS(wide.info(image.bytes, "a"), ps::image_too_large);
 }
 
 TEST_CASE("a PNG image of a few bytes that claims to be huge takes no memory", "[image]") {
@@ -228,10 +227,10 @@ TEST_CASE("a PNG image of one color is as small as deflate has it, and no damage
   for (const unsigned depth : {1u, 8u}) {
     for (const bool interlaced : {false, true}) {
       CAPTURE(depth, interlaced);
-      const auto picture = test::some_png(3000, 2000, {0, depth, interlaced, true});
-      REQUIRE(picture.bytes.size() < 3000 * 2000 / (8 / depth) / 900);
+      const auto image = test::some_png(3000, 2000, {0, depth, interlaced, true});
+      REQUIRE(image.bytes.size() < 3000 * 2000 / (8 / depth) / 900);
       ps::png_decoder decoder;
-      CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
+      CHECK((test::all_of(decoder, image.bytes) == image.rgb));
     }
   }
 }
@@ -246,32 +245,32 @@ TEST_CASE("chunks that the pixels do not need are skipped", "[image][fault:files
   test::put_chunk(extra, "iCCP", text);
   test::put_chunk(extra, "gAMA", std::vector<std::byte>(4, std::byte{1}));
   test::put_chunk(extra, "abCd", text);
-  const auto picture = test::some_png(9, 9, {}, 1, extra);
+  const auto image = test::some_png(9, 9, {}, 1, extra);
   ps::png_decoder decoder;
-  CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
+  CHECK((test::all_of(decoder, image.bytes) == image.rgb));
 }
 
 TEST_CASE("a long text in a PNG image is not damage", "[image]") {
   // libpng 1.6.32 to 1.6.38 apply a memory limit to the size of every chunk.
   std::vector<std::byte> extra;
   test::put_chunk(extra, "tEXt", std::vector<std::byte>(65'537, std::byte{'a'}));
-  const auto picture = test::some_png(9, 9, {}, 1, extra);
+  const auto image = test::some_png(9, 9, {}, 1, extra);
   ps::png_decoder decoder;
-  CHECK((test::all_of(decoder, picture.bytes) == picture.rgb));
+  CHECK((test::all_of(decoder, image.bytes) == image.rgb));
 }
 
 TEST_CASE("an interlaced image needs memory only for the rows of the box", "[image]") {
-  const auto picture = test::some_png(400, 300, {6, 8, true});
+  const auto image = test::some_png(400, 300, {6, 8, true});
   ps::png_decoder decoder;  // a new decoder allocates memory whose end a sanitizer knows
-  const auto row = test::part_of(decoder, picture.bytes, {0, 7, {400, 1}});
-  CHECK(std::equal(row.begin(), row.end(), picture.rgb.begin() + 7 * 1200));
+  const auto row = test::part_of(decoder, image.bytes, {0, 7, {400, 1}});
+  CHECK(std::equal(row.begin(), row.end(), image.rgb.begin() + 7 * 1200));
 }
 
 TEST_CASE("a box outside a PNG image is rejected", "[image]") {
-  const auto picture = test::some_png(20, 10);
+  const auto image = test::some_png(20, 10);
   ps::png_decoder decoder;
-  CHECK_THROWS_AS(test::part_of(decoder, picture.bytes, {1, 0, {20, 10}}), std::invalid_argument);
-  CHECK_THROWS_AS(test::part_of(decoder, picture.bytes, {0, 0, {5, 0}}), std::invalid_argument);
+  CHECK_THROWS_AS(test::part_of(decoder, image.bytes, {1, 0, {20, 10}}), std::invalid_argument);
+  CHECK_THROWS_AS(test::part_of(decoder, image.bytes, {0, 0, {5, 0}}), std::invalid_argument);
 }
 
 TEST_CASE("a copy of a PNG decoder has its options", "[image]") {

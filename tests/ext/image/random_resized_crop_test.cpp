@@ -77,7 +77,7 @@ TEST_CASE("random resized crops lie inside the image for any size", "[image][pro
     const image_size size = test::random_size(random, i % 8 == 0 ? 1u << 24 : 2000);
     const bool sound = test::is_sound(usual, usual.plan(size, random), size) &&
                        test::is_sound(odd, odd.plan(size, random), size);
-    if (!sound) FAIL("a picture of " << size.width << " x " << size.height);
+    if (!sound) FAIL("an image of " << size.width << " x " << size.height);
   }
 }
 

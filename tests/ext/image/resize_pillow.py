@@ -20,7 +20,7 @@ MODES = {1: "L", 3: "RGB", 4: "CMYK"}
 
 
 def make_bytes(numpy):
-    """Returns the source bytes of the pictures: noise, black and white, and a gradient."""
+    """Returns the source bytes of the images: noise, black and white, and a gradient."""
     draw = numpy.random.default_rng(17)
     noise = draw.integers(0, 256, 1 << 20, dtype=numpy.uint8)
     extremes = draw.integers(0, 2, 1 << 20, dtype=numpy.uint8) * numpy.uint8(255)
@@ -34,7 +34,7 @@ def side(draw):
 
 
 def draw_case(draw, size):
-    """Returns a line for the program: picture, crop, scaled size, kept part, mirrored."""
+    """Returns a line for the program: image, crop, scaled size, kept part, mirrored."""
     channels = draw.choice([1, 3, 3, 4])
     width, height = side(draw), side(draw)
     if draw.random() < 0.02:
@@ -66,24 +66,24 @@ def by_pillow(Image, numpy, native, data, name, order, case):
     """Returns the bytes that Pillow produces for a case."""
     channels, offset, pitch, width, height, left, top, w, h, to_w, to_h, *kept, mirrored = case
     rows = numpy.lib.stride_tricks.as_strided(data[offset:], (height, width * channels), (pitch, 1))
-    picture = Image.frombytes(MODES[channels], (width, height), rows.tobytes())
-    picture = picture.crop((left, top, left + w, top + h))
+    image = Image.frombytes(MODES[channels], (width, height), rows.tobytes())
+    image = image.crop((left, top, left + w, top + h))
     how = getattr(Image.Resampling, name.upper())
     if name == "nearest" or order == native:
-        picture = picture.resize((to_w, to_h), how)
+        image = image.resize((to_w, to_h), how)
     elif vertical_first(order, w, h, to_w, to_h):
-        picture = picture.resize((w, to_h), how).resize((to_w, to_h), how)
+        image = image.resize((w, to_h), how).resize((to_w, to_h), how)
     else:
-        picture = picture.resize((to_w, h), how).resize((to_w, to_h), how)
+        image = image.resize((to_w, h), how).resize((to_w, to_h), how)
     x, y, kept_w, kept_h = kept
-    picture = picture.crop((x, y, x + kept_w, y + kept_h))
+    image = image.crop((x, y, x + kept_w, y + kept_h))
     if mirrored:
-        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return picture.tobytes()
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return image.tobytes()
 
 
 def golden(Image, numpy, native):
-    """Prints a 64-bit FNV-1a hash for each filter, order and resize of a random picture."""
+    """Prints a 64-bit FNV-1a hash for each filter, order and resize of a random image."""
     data, state = [], 1
     for _ in range(97 * 203 * 3):
         state = (state * 1664525 + 1013904223) % 2**32
@@ -115,7 +115,7 @@ def main():
         print(f"skipped: Pillow is not installed (pip install pillow numpy): {missing}")
         sys.exit(SKIPPED)
     version = tuple(int(part) for part in PIL.__version__.split(".")[:2])
-    # Before 12.2, Pillow also resized tall, narrow pictures horizontally first, which matches
+    # Before 12.2, Pillow also resized tall, narrow images horizontally first, which matches
     # neither order.
     native = ORDERS[version >= (13,)] if version >= (12, 2) else None
     if sys.argv[1] == "--golden":

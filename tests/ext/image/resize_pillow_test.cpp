@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Resizes the pictures for resize_pillow.py. The test is hidden, because it needs the files that
+// Resizes the images for resize_pillow.py. The test is hidden, because it needs the files that
 // the script writes.
 #include <cstddef>
 #include <cstdint>

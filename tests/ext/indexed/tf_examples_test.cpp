@@ -35,7 +35,7 @@ using test::varint;
 
 namespace {
 
-using picture =
+using image_record =
     ps::record<ps::field<"image", std::uint8_t, ps::ragged>, ps::field<"box", float, 4>,
                ps::field<"words", std::int64_t, ps::ragged>, ps::field<"label", std::int16_t>>;
 
@@ -54,7 +54,7 @@ std::string tf_file(const test::temp_dir& folder, const std::string& name,
 }
 
 std::vector<values> read_all(const std::vector<std::string>& paths) {
-  const ps::tf_examples<picture> data{paths};
+  const ps::tf_examples<image_record> data{paths};
   ps::loader loader{data, ps::sequential{}, {.batch_size = 3, .workers = 2}};
   std::vector<values> all;
   for (auto& batch : loader.epoch(0)) {

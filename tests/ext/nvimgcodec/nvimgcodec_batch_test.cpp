@@ -14,8 +14,8 @@
 
 #include "ext/image/blobs.hpp"
 #include "ext/image/decoded.hpp"
-#include "ext/image/jpeg_pictures.hpp"
-#include "ext/image/png_pictures.hpp"
+#include "ext/image/jpeg_images.hpp"
+#include "ext/image/png_images.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
@@ -24,23 +24,22 @@ namespace ps = penstock;
 
 namespace {
 
-// Encoded pictures of different sizes, a box for each picture, and memory for the pixels.
+// Encoded images of different sizes, a box for each image, and memory for the pixels.
 struct some_batch {
   std::vector<test::encoded> encoded;
   std::vector<std::string> keys;
   std::vector<std::vector<std::uint8_t>> room;
-  std::vector<ps::nvimgcodec_picture> pictures;
+  std::vector<ps::nvimgcodec_image> images;
 
   void add(const test::encoded& bytes, const ps::image_box& box) {
     encoded.push_back(bytes);
     keys.push_back("folder/" + std::to_string(keys.size()));
     room.emplace_back(box.size.width * box.size.height * 3, 0xcd);
-    pictures.clear();
+    images.clear();
     boxes.push_back(box);
     for (std::size_t i = 0; i < encoded.size(); ++i) {
       const ps::image_size size = boxes[i].size;
-      pictures.push_back(
-          {encoded[i], keys[i], boxes[i], {room[i].data(), size, 3, size.width * 3}});
+      images.push_back({encoded[i], keys[i], boxes[i], {room[i].data(), size, 3, size.width * 3}});
     }
   }
 
@@ -53,7 +52,7 @@ struct some_batch {
   std::vector<ps::image_box> boxes;
 };
 
-some_batch twelve_pictures() {
+some_batch twelve_images() {
   some_batch batch;
   for (std::size_t i = 0; i < 12; ++i) {
     batch.add(test::some_jpeg(60 - 3 * i, 30 + i, {.progressive = i % 3 == 1}, i),
@@ -67,9 +66,9 @@ some_batch twelve_pictures() {
 TEST_CASE("each image of a batch is decoded to its place with any number of threads",
           "[nvimgcodec][promise:exact-17]") {
   for (const int threads : {0, 1, 3}) {
-    some_batch batch = twelve_pictures();
+    some_batch batch = twelve_images();
     ps::nvimgcodec_batch decoder{{.threads = threads}};
-    const auto results = decoder.decode(batch.pictures);
+    const auto results = decoder.decode(batch.charts);
     REQUIRE(results.size() == 12);
     for (std::size_t i = 0; i < 12; ++i) {
       CHECK(results[i].backend == ps::nvimgcodec_backend::cpu);
@@ -89,14 +88,14 @@ TEST_CASE("the images of a blob source are decoded in one call", "[nvimgcodec]")
 
   std::vector<ps::blob_buffer> buffers(photos.size());
   std::vector<std::string> keys(photos.size());
-  std::vector<ps::nvimgcodec_picture> pictures;
+  std::vector<ps::nvimgcodec_image> images;
   for (std::size_t i = 0; i < photos.size(); ++i) {
     keys[i] = photos.key(i);
     const ps::pixels out{values.data() + i * 24 * 24 * 3, box.size, 3, 24 * 3};
-    pictures.push_back({photos.bytes(i, buffers[i]), keys[i], box, out});
+    images.push_back({photos.bytes(i, buffers[i]), keys[i], box, out});
   }
   ps::nvimgcodec_batch decoder;  // a GPU would need {{.device = 0}} and a stream for decode
-  decoder.decode(pictures);
+  decoder.decode(images);
   CHECK(decoder.backend() == ps::nvimgcodec_backend::cpu);
 
   ps::jpeg_decoder jpeg;
@@ -108,9 +107,9 @@ TEST_CASE("the images of a blob source are decoded in one call", "[nvimgcodec]")
 
 TEST_CASE("a failure in a batch names its image, and the others are decoded",
           "[nvimgcodec][fault:files-14]") {
-  some_batch batch = twelve_pictures();
+  some_batch batch = twelve_images();
   batch.add(test::first_of(batch.encoded[0], 300), {0, 0, {60, 30}});
-  batch.add(test::bytes_of("GIF89a picture"), {0, 0, {1, 1}});
+  batch.add(test::bytes_of("GIF89a image"), {0, 0, {1, 1}});
   batch.add(test::some_jpeg(40, 40), {1, 0, {40, 40}});
   batch.add(test::some_jpeg(300, 300), {0, 0, {1, 1}});
   test::encoded damaged = test::some_png(20, 20).bytes;
@@ -119,7 +118,7 @@ TEST_CASE("a failure in a batch names its image, and the others are decoded",
   batch.add(test::some_jpeg(20, 20), {0, 0, {20, 20}});
 
   ps::nvimgcodec_batch decoder{{.max_pixels = 10000}};
-  const auto first = test::error_of<ps::image_truncated>([&] { decoder.decode(batch.pictures); });
+  const auto first = test::error_of<ps::image_truncated>([&] { decoder.decode(batch.charts); });
   CHECK(first.path() == "folder/12");
   const std::span<const ps::nvimgcodec_result> results = decoder.results();
   REQUIRE(results.size() == 18);
@@ -141,8 +140,8 @@ TEST_CASE("a failure in a batch names its image, and the others are decoded",
   }
   CHECK(decoder.backend() == ps::nvimgcodec_backend::cpu);
 
-  some_batch next = twelve_pictures();  // decodes like the first batch
-  CHECK(decoder.decode(next.pictures).size() == 12);
+  some_batch next = twelve_images();  // decodes like the first batch
+  CHECK(decoder.decode(next.charts).size() == 12);
   for (std::size_t i = 0; i < 12; ++i) CHECK(next.is_right(i));
 }
 
@@ -163,7 +162,7 @@ TEST_CASE("a back end that is not available is an error before anything is decod
     CHECK_THROWS_AS((ps::nvimgcodec_batch{{.threads = number}}), ps::option_error);
   }
   ps::nvimgcodec_batch cpu{{.backend = ps::nvimgcodec_backend::cpu}};
-  some_batch batch = twelve_pictures();
-  cpu.decode(batch.pictures);
+  some_batch batch = twelve_images();
+  cpu.decode(batch.charts);
   CHECK(cpu.backend() == ps::nvimgcodec_backend::cpu);
 }

@@ -19,8 +19,8 @@
 
 #include "ext/image/blobs.hpp"
 #include "ext/image/decoded.hpp"
-#include "ext/image/jpeg_pictures.hpp"
-#include "ext/image/png_pictures.hpp"
+#include "ext/image/jpeg_images.hpp"
+#include "ext/image/png_images.hpp"
 #include "support/catch.hpp"
 #include "support/error_of.hpp"
 #include "support/has.hpp"
@@ -31,13 +31,13 @@ namespace {
 
 using namespace std::string_view_literals;
 
-// Compares the whole picture and random regions of it with the whole picture as another decoder
+// Compares the whole image and random regions of it with the whole image as another decoder
 // decodes it.
 template <class Other>
 void check_parts(ps::nvimgcodec_decoder& decoder, Other& other, const test::encoded& bytes,
                  int tolerance) {
-  const ps::image_size size = other.info(bytes, "a picture").size;
-  CHECK(decoder.info(bytes, "a picture") == other.info(bytes, "a picture"));
+  const ps::image_size size = other.info(bytes, "an image").size;
+  CHECK(decoder.info(bytes, "an image") == other.info(bytes, "an image"));
   CHECK(test::apart(test::all_of(decoder, bytes), test::all_of(other, bytes)) <= tolerance);
   ps::sample_generator random{{.seed = bytes.size()}, 7};
   const auto draw = [&random](std::size_t low, std::size_t high) {
@@ -52,7 +52,7 @@ void check_parts(ps::nvimgcodec_decoder& decoder, Other& other, const test::enco
   }
 }
 
-// Hand-written pictures of 2 x 2 pixels.
+// Hand-written images of 2 x 2 pixels.
 test::encoded tiny_ppm() { return test::bytes_of("P6\n2 2\n255\nabcdefghijkl"sv); }
 test::encoded tiny_bmp() {
   return test::bytes_of(
@@ -89,11 +89,11 @@ TEST_CASE("nvImageCodec ignores the orientation and keeps pixels as stored",
   const test::encoded bytes = test::some_jpeg(67, 45);
   const auto stored = test::all_of(decoder, bytes);
   for (const unsigned number : {3u, 6u, 8u}) {
-    const test::encoded picture = test::turned(bytes, number, false);
+    const test::encoded image = test::turned(bytes, number, false);
     // Otherwise the test could not detect a rotation.
-    CHECK((test::all_of(turning, picture) != stored));
-    CHECK(decoder.info(picture, "a picture").size == ps::image_size{67, 45});
-    CHECK((test::all_of(decoder, picture) == stored));
+    CHECK((test::all_of(turning, image) != stored));
+    CHECK(decoder.info(image, "an image").size == ps::image_size{67, 45});
+    CHECK((test::all_of(decoder, image) == stored));
   }
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("other formats are detected by content and decoded", "[nvimgcodec]") {
     CHECK((test::part_of(decoder, bytes, {1, 1, {1, 1}}) ==
            std::vector<std::uint8_t>{'j', 'k', 'l'}));
   }
-  for (const auto text : {"GIF89a picture"sv, "nothing"sv, ""sv, "\xff\xd8"sv}) {
+  for (const auto text : {"GIF89a image"sv, "nothing"sv, ""sv, "\xff\xd8"sv}) {
     CHECK_FALSE(decoder.matches(test::bytes_of(text)));
   }
 }
@@ -126,22 +126,22 @@ TEST_CASE("other formats are detected by content and decoded", "[nvimgcodec]") {
 TEST_CASE("an image for nvImageCodec that ends early is truncated wherever it ends",
           "[nvimgcodec][fault:files-14]") {
   ps::nvimgcodec_decoder decoder;
-  const std::array<test::encoded, 4> pictures{test::some_jpeg(33, 18),
-                                              test::some_jpeg(33, 18, {.progressive = true}),
-                                              test::some_png(9, 7).bytes, tiny_bmp()};
-  for (const test::encoded& bytes : pictures) {
+  const std::array<test::encoded, 4> images{test::some_jpeg(33, 18),
+                                            test::some_jpeg(33, 18, {.progressive = true}),
+                                            test::some_png(9, 7).bytes, tiny_bmp()};
+  for (const test::encoded& bytes : images) {
     const auto right = test::all_of(decoder, bytes);
     for (std::size_t size = 10; size + 2 < bytes.size(); size += 1 + bytes.size() / 60) {
       const auto problem = test::error_of<ps::image_truncated>(
           [&] { test::all_of(decoder, test::first_of(bytes, size)); });
-      CHECK(problem.path() == "a picture");
+      CHECK(problem.path() == "an image");
       CHECK(problem.offset() == size);
     }
-    if (&bytes == &pictures.back()) continue;  // the last bytes of a BMP file are only padding
+    if (&bytes == &images.back()) continue;  // the last bytes of a BMP file are only padding
     const auto problem = test::error_of<ps::image_truncated>(
         [&] { test::all_of(decoder, test::first_of(bytes, bytes.size() - 1)); });
     CHECK(problem.found() == "the end of its bytes");
-    CHECK((test::all_of(decoder, bytes) == right));  // decodes like the first picture
+    CHECK((test::all_of(decoder, bytes) == right));  // decodes like the first image
   }
   const auto nothing =
       test::error_of<ps::image_truncated>([&] { static_cast<void>(decoder.info({}, "none")); });
@@ -163,11 +163,11 @@ TEST_CASE("an image that nvImageCodec cannot decode is corrupt, unsupported or t
     break;
   }
   const auto corrupt = test::error_of<ps::image_corrupt>([&] { test::all_of(decoder, damaged); });
-  CHECK(corrupt.path() == "a picture");
+  CHECK(corrupt.path() == "an image");
   CHECK(corrupt.expected() == "a valid JPEG image");
 
   const auto unknown = test::error_of<ps::image_unsupported>(
-      [&] { test::all_of(decoder, test::bytes_of("GIF89a picture"sv)); });
+      [&] { test::all_of(decoder, test::bytes_of("GIF89a image"sv)); });
   CHECK(unknown.found() == "a GIF image");
   const auto text = test::error_of<ps::image_unsupported>(
       [&] { test::all_of(decoder, test::bytes_of("a text"sv)); });
@@ -188,9 +188,9 @@ TEST_CASE("an image that nvImageCodec cannot decode is corrupt, unsupported or t
 TEST_CASE("a damaged image for nvImageCodec is an error or an image",
           "[nvimgcodec][fault:files-14]") {
   ps::nvimgcodec_decoder decoder{{.max_pixels = 1 << 16}};
-  const std::array<test::encoded, 3> pictures{test::some_jpeg(24, 17, {.quality = 40}),
-                                              test::some_png(8, 8).bytes, tiny_bmp()};
-  for (const test::encoded& bytes : pictures) {
+  const std::array<test::encoded, 3> images{test::some_jpeg(24, 17, {.quality = 40}),
+                                            test::some_png(8, 8).bytes, tiny_bmp()};
+  for (const test::encoded& bytes : images) {
     const auto right = test::all_of(decoder, bytes);
     int rejected = 0;
     for (std::size_t at = 0; at < bytes.size(); at += 3) {
@@ -200,7 +200,7 @@ TEST_CASE("a damaged image for nvImageCodec is an error or an image",
         static_cast<void>(test::all_of(decoder, damaged));
       } catch (const ps::file_error& problem) {
         ++rejected;
-        CHECK(problem.path() == "a picture");
+        CHECK(problem.path() == "an image");
       }
     }
     CHECK(rejected > 5);
@@ -211,12 +211,12 @@ TEST_CASE("a damaged image for nvImageCodec is an error or an image",
 TEST_CASE("copies of an nvImageCodec decoder work concurrently on their own threads",
           "[nvimgcodec]") {
   const ps::nvimgcodec_decoder first;
-  std::vector<test::encoded> pictures;
+  std::vector<test::encoded> images;
   std::vector<std::vector<std::uint8_t>> right;
   ps::jpeg_decoder jpeg;
   for (std::size_t i = 0; i < 8; ++i) {
-    pictures.push_back(test::some_jpeg(30 + i, 20 + i, {.progressive = i % 2 == 1}, i));
-    right.push_back(test::all_of(jpeg, pictures.back()));
+    images.push_back(test::some_jpeg(30 + i, 20 + i, {.progressive = i % 2 == 1}, i));
+    right.push_back(test::all_of(jpeg, images.back()));
   }
   std::atomic<int> wrong{0};
   std::vector<std::jthread> threads;
@@ -224,16 +224,16 @@ TEST_CASE("copies of an nvImageCodec decoder work concurrently on their own thre
     threads.emplace_back([&, thread] {
       ps::nvimgcodec_decoder decoder{first};
       for (std::size_t i = 0; i < 40; ++i) {
-        const std::size_t which = (i + thread) % pictures.size();
+        const std::size_t which = (i + thread) % images.size();
         if (i % 10 == 9) {  // a failure on one thread must not affect other threads
           try {
-            static_cast<void>(test::all_of(decoder, test::first_of(pictures[which], 200)));
+            static_cast<void>(test::all_of(decoder, test::first_of(images[which], 200)));
             ++wrong;
           } catch (const ps::image_truncated&) {
             continue;
           }
         }
-        if (test::all_of(decoder, pictures[which]) != right[which]) ++wrong;
+        if (test::all_of(decoder, images[which]) != right[which]) ++wrong;
       }
     });
   }

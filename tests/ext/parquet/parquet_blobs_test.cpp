@@ -20,7 +20,7 @@ using test::written;
 
 namespace {
 
-made_column pictures(std::size_t rows, std::size_t first) {
+made_column images(std::size_t rows, std::size_t first) {
   std::vector<std::string> bytes;
   std::vector<std::string> paths;
   for (std::size_t i = first; i < first + rows; ++i) {
@@ -45,8 +45,8 @@ std::string blob_of(const ps::parquet_blobs& source, std::uint64_t index) {
 TEST_CASE("images in a column of Parquet files are blobs with labels and keys",
           "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
-  const std::string second = written(dir.path("b.parquet"), pictures(4, 7), 3);
-  const ps::parquet_blobs source{{written(dir.path("a.parquet"), pictures(7, 0), 3), second},
+  const std::string second = written(dir.path("b.parquet"), images(4, 7), 3);
+  const ps::parquet_blobs source{{written(dir.path("a.parquet"), images(7, 0), 3), second},
                                  {.columns = names}};
   REQUIRE(source.size() == 11);
   CHECK(source.block() == 3);
@@ -65,7 +65,7 @@ TEST_CASE("images in a column of Parquet files are blobs with labels and keys",
 
 TEST_CASE("a label of a cached row group is found without allocation", "[parquet]") {
   const test::temp_dir dir;
-  const ps::parquet_blobs source{{written(dir.path("a.parquet"), pictures(4, 0), 2)},
+  const ps::parquet_blobs source{{written(dir.path("a.parquet"), images(4, 0), 2)},
                                  {.columns = names}};
   CHECK(source.label(3) == 3);
   const std::size_t before = test::allocations;
@@ -78,7 +78,7 @@ TEST_CASE("a label of a cached row group is found without allocation", "[parquet
 
 TEST_CASE("blobs of an evicted row group are read again", "[parquet][promise:race-free-10]") {
   const test::temp_dir dir;
-  const std::string path = written(dir.path("a.parquet"), pictures(4, 0), 2);
+  const std::string path = written(dir.path("a.parquet"), images(4, 0), 2);
   ps::parquet_blobs_options options{.columns = {.blob = "image.bytes"}, .cache_bytes = 1};
   const auto problem = error_of<ps::option_error>([&] { ps::parquet_blobs{{path}, options}; });
   CHECK(problem.option() == "cache_bytes");
@@ -98,7 +98,7 @@ TEST_CASE("blobs of an evicted row group are read again", "[parquet][promise:rac
 TEST_CASE("blobs of a Parquet file that are null or of another type are rejected by name",
           "[parquet][fault:files-12]") {
   const test::temp_dir dir;
-  made_column table = pictures(6, 0);
+  made_column table = images(6, 0);
   table.children[1] = test::with_nulls(table.children[1], "111101");
   const std::string path = written(dir.path("a.parquet"), table, 3);
   const ps::parquet_blobs source{{path}, {.columns = names}};

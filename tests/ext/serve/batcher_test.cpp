@@ -251,10 +251,10 @@ TEST_CASE("a write that throws leaves no request and frees its place",
     const auto problem = test::error_of<std::domain_error>([&] {
       requests.submit(99, [](ps::sample<request> out) {
         ps::get<"number">(out) = 99;  // writes only half of the request before it throws
-        throw std::domain_error{"no such picture"};
+        throw std::domain_error{"no such image"};
       });
     });
-    CHECK(problem.what() == std::string{"no such picture"});
+    CHECK(problem.what() == std::string{"no such image"});
   }
   const auto batch = requests.try_next();
   REQUIRE(batch);

@@ -92,7 +92,7 @@ struct every_type {
   }
 };
 
-/// A dataset of pictures and floats. Every byte of a picture identifies the sample. A checked build
+/// A dataset of images and floats. Every byte of an image identifies the sample. A checked build
 /// can mark released floats, but not released bytes.
 struct told {
   using record_type = ps::record<ps::field<"image", std::uint8_t, 8>, ps::field<"x", float, 4>>;

@@ -25,11 +25,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Throws std::invalid_argument unless `picture` has three channels.
-inline void check_colours(const char* name, const const_pixels& picture) {
-  if (picture.channels != 3) {
+/// Throws std::invalid_argument unless `image` has three channels.
+inline void check_colours(const char* name, const const_pixels& image) {
+  if (image.channels != 3) {
     throw std::invalid_argument(std::string{name} + ": expected an image of 3 channels, found " +
-                                std::to_string(picture.channels));
+                                std::to_string(image.channels));
   }
 }
 
@@ -45,10 +45,10 @@ inline float checked_factor(const char* name, double factor) {
 
 /// Calls `change` with a pointer to the first channel of each pixel.
 template <class Change>
-void for_each_pixel(const pixels& picture, Change change) {
-  for (std::size_t y = 0; y < picture.size.height; ++y) {
-    std::uint8_t* at = picture.row(y);
-    for (std::size_t x = 0; x < picture.size.width; ++x, at += 3) change(at);
+void for_each_pixel(const pixels& image, Change change) {
+  for (std::size_t y = 0; y < image.size.height; ++y) {
+    std::uint8_t* at = image.row(y);
+    for (std::size_t x = 0; x < image.size.width; ++x, at += 3) change(at);
   }
 }
 
@@ -66,9 +66,9 @@ inline std::uint8_t mean_of(std::uint64_t sum, std::size_t count) noexcept {
 }
 
 /// Returns the sum of the gray values of all pixels.
-inline std::uint64_t sum_of_greys(const pixels& picture) {
+inline std::uint64_t sum_of_greys(const pixels& image) {
   std::uint64_t sum = 0;
-  for_each_pixel(picture, [&sum](const std::uint8_t* rgb) { sum += grey_of(rgb); });
+  for_each_pixel(image, [&sum](const std::uint8_t* rgb) { sum += grey_of(rgb); });
   return sum;
 }
 
@@ -93,23 +93,23 @@ inline std::array<std::uint8_t, 256> blend_table(std::uint8_t from, float part) 
 }
 
 /// Replaces each channel value with its entry in `table`.
-inline void look_up(const pixels& picture, const std::array<std::uint8_t, 256>& table) {
-  for_each_pixel(picture, [&table](std::uint8_t* rgb) {
+inline void look_up(const pixels& image, const std::array<std::uint8_t, 256>& table) {
+  for_each_pixel(image, [&table](std::uint8_t* rgb) {
     for (int c = 0; c < 3; ++c) rgb[c] = table[rgb[c]];
   });
 }
 
 /// Blends each pixel with its gray value.
-inline void blend_with_grey(const pixels& picture, float part) {
-  for_each_pixel(picture, [part](std::uint8_t* rgb) {
+inline void blend_with_grey(const pixels& image, float part) {
+  for_each_pixel(image, [part](std::uint8_t* rgb) {
     const std::uint8_t grey = grey_of(rgb);
     for (int c = 0; c < 3; ++c) rgb[c] = blended(grey, rgb[c], part);
   });
 }
 
 /// Converts each pixel to gray.
-inline void make_grey(const pixels& picture) {
-  for_each_pixel(picture, [](std::uint8_t* rgb) { std::fill_n(rgb, 3, grey_of(rgb)); });
+inline void make_grey(const pixels& image) {
+  for_each_pixel(image, [](std::uint8_t* rgb) { std::fill_n(rgb, 3, grey_of(rgb)); });
 }
 
 /// Converts colors to 8-bit hue, saturation and value, and back.
@@ -182,43 +182,43 @@ class hue_table {
 
 /// Blends with black. A factor of 0 returns black, 1 the original image, and 2 doubles the
 /// brightness. Throws std::invalid_argument unless `factor` is finite and not negative.
-inline void adjust_brightness(const pixels& picture, double factor) {
-  detail::check_colours("adjust_brightness", picture);
-  detail::look_up(picture,
+inline void adjust_brightness(const pixels& image, double factor) {
+  detail::check_colours("adjust_brightness", image);
+  detail::look_up(image,
                   detail::blend_table(0, detail::checked_factor("adjust_brightness", factor)));
 }
 
 /// Blends with the image's mean gray. A factor of 0 returns the mean gray, 1 the original image,
 /// and 2 doubles the contrast. Throws std::invalid_argument unless `factor` is finite and not
 /// negative.
-inline void adjust_contrast(const pixels& picture, double factor) {
-  detail::check_colours("adjust_contrast", picture);
+inline void adjust_contrast(const pixels& image, double factor) {
+  detail::check_colours("adjust_contrast", image);
   const float part = detail::checked_factor("adjust_contrast", factor);
-  const std::size_t count = picture.size.width * picture.size.height;
-  const std::uint8_t mean = detail::mean_of(detail::sum_of_greys(picture), count);
-  detail::look_up(picture, detail::blend_table(mean, part));
+  const std::size_t count = image.size.width * image.size.height;
+  const std::uint8_t mean = detail::mean_of(detail::sum_of_greys(image), count);
+  detail::look_up(image, detail::blend_table(mean, part));
 }
 
 /// Blends with the grayscale image. A factor of 0 returns the grayscale image, 1 the original
 /// image, and 2 doubles the saturation. Throws std::invalid_argument unless `factor` is finite and
 /// not negative.
-inline void adjust_saturation(const pixels& picture, double factor) {
-  detail::check_colours("adjust_saturation", picture);
+inline void adjust_saturation(const pixels& image, double factor) {
+  detail::check_colours("adjust_saturation", image);
   const float part = detail::checked_factor("adjust_saturation", factor);
-  detail::blend_with_grey(picture, part);
+  detail::blend_with_grey(image, part);
 }
 
 /// Rotates the hue by `turn` turns, in steps of 1/255 turn. Throws std::invalid_argument unless
 /// -0.5 <= turn <= 0.5.
-inline void adjust_hue(const pixels& picture, double turn) {
-  detail::check_colours("adjust_hue", picture);
+inline void adjust_hue(const pixels& image, double turn) {
+  detail::check_colours("adjust_hue", image);
   if (!(turn >= -0.5 && turn <= 0.5)) {
     throw std::invalid_argument("adjust_hue: expected a turn from -0.5 to 0.5, found " +
                                 detail::to_text(turn));
   }
   const detail::hue_table hues;
   const int steps = static_cast<int>(turn * 255);
-  detail::for_each_pixel(picture, [&](std::uint8_t* rgb) { hues.turn(rgb, steps); });
+  detail::for_each_pixel(image, [&](std::uint8_t* rgb) { hues.turn(rgb, steps); });
 }
 
 /// Converts an image to gray with three equal channels: (19595 R + 38470 G + 7471 B) / 2^16,
@@ -226,10 +226,10 @@ inline void adjust_hue(const pixels& picture, double turn) {
 /// `photos | map(on_image<"image">(grayscale{}))`.
 class grayscale {
  public:
-  /// Converts `picture` in place. Throws std::invalid_argument unless it has three channels.
-  void operator()(const pixels& picture) const {
-    detail::check_colours("grayscale", picture);
-    detail::make_grey(picture);
+  /// Converts `image` in place. Throws std::invalid_argument unless it has three channels.
+  void operator()(const pixels& image) const {
+    detail::check_colours("grayscale", image);
+    detail::make_grey(image);
   }
 };
 
@@ -298,16 +298,16 @@ class color_jitter {
     return drawn;
   }
 
-  /// Changes `picture` in place. Throws std::invalid_argument unless it has three channels.
-  void operator()(const pixels& picture, sample_generator& random) const {
+  /// Changes `image` in place. Throws std::invalid_argument unless it has three channels.
+  void operator()(const pixels& image, sample_generator& random) const {
     const color_changes drawn = draw(random);
-    detail::check_colours("color_jitter", picture);
+    detail::check_colours("color_jitter", image);
     for (std::size_t i = 0; i < drawn.count; ++i) {
       const auto [of, by] = drawn.each[i];
-      if (of == color_property::brightness) adjust_brightness(picture, by);
-      if (of == color_property::contrast) adjust_contrast(picture, by);
-      if (of == color_property::saturation) adjust_saturation(picture, by);
-      if (of == color_property::hue) adjust_hue(picture, by);
+      if (of == color_property::brightness) adjust_brightness(image, by);
+      if (of == color_property::contrast) adjust_contrast(image, by);
+      if (of == color_property::saturation) adjust_saturation(image, by);
+      if (of == color_property::hue) adjust_hue(image, by);
     }
   }
 

@@ -230,7 +230,7 @@ class one_pass {
 
   /// Applies the steps to `in` and writes the result to `out`, which must not overlap `in`. Throws
   /// std::invalid_argument unless `in` and `out` have three channels and `out` has the result size.
-  /// Also throws errors from the crop, such as `picture_too_small`.
+  /// Also throws errors from the crop, such as `image_too_small`.
   void operator()(const const_pixels& in, const pixels& out, sample_generator& random) const
     requires(!makes_planes)
   {

@@ -52,14 +52,14 @@ class to_chw {
     }
   }
 
-  /// Writes the planes of `picture` to `out`, whose extents must be 3, height and width. Throws
+  /// Writes the planes of `image` to `out`, whose extents must be 3, height and width. Throws
   /// std::invalid_argument for other extents, or if the image does not have three channels.
   template <std::size_t C, std::size_t H, std::size_t W>
-  void operator()(const const_pixels& picture, const tensor_view<float, C, H, W>& out) const {
-    const image_size& size = picture.size;
-    require_planes(size, picture.channels, out);
+  void operator()(const const_pixels& image, const tensor_view<float, C, H, W>& out) const {
+    const image_size& size = image.size;
+    require_planes(size, image.channels, out);
     for (std::size_t y = 0; y < size.height; ++y) {
-      write(picture.row(y), size.width, out.data() + y * size.width, size.height * size.width);
+      write(image.row(y), size.width, out.data() + y * size.width, size.height * size.width);
     }
   }
 

@@ -65,7 +65,7 @@ namespace detail {
 }  // namespace detail
 
 /// An image in a batch, and the destination of its pixels. References memory owned by the caller.
-struct nvimgcodec_picture {
+struct nvimgcodec_image {
   std::span<const std::byte> bytes;  ///< the encoded image, in host memory, page-locked or not
   std::string_view key;              ///< image name in errors
   image_box box;                     ///< the part to decode
@@ -87,7 +87,7 @@ struct nvimgcodec_result {
 /// other than JPEG and PNG only from trusted files.
 ///
 ///     nvimgcodec_batch decoder{{.device = 0}};
-///     decoder.decode(pictures, stream);       // a cudaStream_t
+///     decoder.decode(images, stream);       // a cudaStream_t
 ///     decoder.backend();                      // the back end that decoded them
 ///
 /// If the decoder is constructed with a device, as in `nvimgcodec_batch decoder{cuda_device{}}`,
@@ -123,13 +123,13 @@ class nvimgcodec_batch {
   /// Decodes to host memory, and waits until all images are decoded. Throws std::logic_error if the
   /// decoder writes to a GPU, because that requires a stream. Otherwise throws the same errors as
   /// the other overload.
-  std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures) {
+  std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_image> images) {
     if (options_.device) {
       throw std::logic_error(
           "nvimgcodec_batch: a decoder for a GPU needs a stream: "
-          "decode(pictures, stream)");
+          "decode(images, stream)");
     }
-    return decode(pictures, nullptr);
+    return decode(images, nullptr);
   }
 
   /// Decodes each image into its `out`. `stream` must belong to the decoder's device. Later work on
@@ -141,14 +141,14 @@ class nvimgcodec_batch {
   /// `results` contains all failures. A box outside its image is also a failure
   /// (std::invalid_argument). If the library fails for the whole batch, throws an
   /// `nvimgcodec_error` and clears the results.
-  std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_picture> pictures,
+  std::span<const nvimgcodec_result> decode(std::span<const nvimgcodec_image> images,
                                             cudaStream_t stream) {
-    results_.assign(pictures.size(), {});
+    results_.assign(images.size(), {});
     const auto before = std::exchange(under_way_, {});  // destroyed after this batch is decoded
-    under_way_.reserve(pictures.size());
-    for (std::size_t i = 0; i < pictures.size(); ++i) {
+    under_way_.reserve(images.size());
+    for (std::size_t i = 0; i < images.size(); ++i) {
       try {
-        under_way_.push_back(opened(pictures[i], i, stream));
+        under_way_.push_back(opened(images[i], i, stream));
       } catch (...) {
         results_[i].failure = std::current_exception();
       }
@@ -167,9 +167,9 @@ class nvimgcodec_batch {
       throw;
     }
     for (const task* const left : waiting) {
-      const nvimgcodec_picture& picture = pictures[left->index];
+      const nvimgcodec_image& image = images[left->index];
       try {
-        detail::throw_undecoded(left->status, picture.bytes, picture.key,
+        detail::throw_undecoded(left->status, image.bytes, image.key,
                                 detail::name_of(options_.backend));
       } catch (...) {
         results_[left->index].failure = std::current_exception();
@@ -250,7 +250,7 @@ class nvimgcodec_batch {
   };
   struct task {
     std::size_t index;
-    detail::nvimgcodec_opened picture;
+    detail::nvimgcodec_opened image;
     detail::nvimgcodec_image target;
     nvimgcodecProcessingStatus_t status = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
   };
@@ -297,17 +297,16 @@ class nvimgcodec_batch {
         options_.threads, memory_.get());
   }
 
-  [[nodiscard]] task opened(const nvimgcodec_picture& picture, std::size_t index,
+  [[nodiscard]] task opened(const nvimgcodec_image& image, std::size_t index,
                             cudaStream_t stream) const {
-    detail::nvimgcodec_opened whole =
-        detail::nvimgcodec_open(instance_.get(), picture.bytes, picture.key, options_.max_pixels,
-                                "nvimgcodec_batch_options");
-    detail::require_box(picture.key, picture.box, whole.info.size, picture.out);
-    detail::nvimgcodec_choose(whole, picture.box);
+    detail::nvimgcodec_opened whole = detail::nvimgcodec_open(
+        instance_.get(), image.bytes, image.key, options_.max_pixels, "nvimgcodec_batch_options");
+    detail::require_box(image.key, image.box, whole.info.size, image.out);
+    detail::nvimgcodec_choose(whole, image.box);
     const auto kind = options_.device ? NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_DEVICE
                                       : NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_HOST;
     detail::nvimgcodec_image target =
-        detail::nvimgcodec_target(instance_.get(), picture.out, kind, stream);
+        detail::nvimgcodec_target(instance_.get(), image.out, kind, stream);
     return {index, std::move(whole), std::move(target)};
   }
 
@@ -316,7 +315,7 @@ class nvimgcodec_batch {
     std::vector<nvimgcodecCodeStream_t> streams;
     std::vector<nvimgcodecImage_t> images;
     for (const task* const one : waiting) {
-      streams.push_back(one->picture.chosen());
+      streams.push_back(one->image.chosen());
       images.push_back(one->target.get());
     }
     const auto statuses = with.pass->decode(streams, images);

@@ -74,12 +74,12 @@ class nvimgcodec_decoder {
   /// channels.
   void decode(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
               const pixels& out) {
-    detail::nvimgcodec_opened picture = open(bytes, key);
-    detail::require_box("nvimgcodec_decoder", box, picture.info.size, out);
-    detail::nvimgcodec_choose(picture, box);
+    detail::nvimgcodec_opened image = open(bytes, key);
+    detail::require_box("nvimgcodec_decoder", box, image.info.size, out);
+    detail::nvimgcodec_choose(image, box);
     const detail::nvimgcodec_image target = detail::nvimgcodec_target(
         instance_.get(), out, NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_HOST, nullptr);
-    const std::array<nvimgcodecCodeStream_t, 1> streams{picture.chosen()};
+    const std::array<nvimgcodecCodeStream_t, 1> streams{image.chosen()};
     const std::array<nvimgcodecImage_t, 1> images{target.get()};
     const nvimgcodecProcessingStatus_t status = pass().decode(streams, images).front();
     if (status != NVIMGCODEC_PROCESSING_STATUS_SUCCESS) {

@@ -279,7 +279,7 @@ class nvimgcodec_pass {
 [[noreturn]] inline void throw_unsound(std::span<const std::byte> bytes, std::string_view key,
                                        const std::string& found) {
   const std::string format{image_format_of(bytes)};
-  if (picture_ends_early(bytes)) {
+  if (image_ends_early(bytes)) {
     throw image_truncated(std::string{key}, bytes.size(), "the rest of the " + format + " image",
                           "the end of its bytes");
   }
@@ -293,7 +293,7 @@ class nvimgcodec_pass {
   const std::string found = "nvImageCodec's processing status " + std::to_string(status);
   // The status is from the last decoder, which may have failed for another reason.
   if (status == NVIMGCODEC_PROCESSING_STATUS_FAIL ||
-      status == NVIMGCODEC_PROCESSING_STATUS_IMAGE_CORRUPTED || picture_ends_early(bytes)) {
+      status == NVIMGCODEC_PROCESSING_STATUS_IMAGE_CORRUPTED || image_ends_early(bytes)) {
     throw_unsound(bytes, key, found);
   }
   if (status == NVIMGCODEC_PROCESSING_STATUS_UNKNOWN ||
@@ -332,7 +332,7 @@ struct nvimgcodec_opened {
     throw image_unsupported(std::string{key}, 0, expected, found_image(bytes));
   }
   // Some back ends silently invent the missing end of a truncated image.
-  if (picture_ends_early(bytes)) throw_unsound(bytes, key, {});
+  if (image_ends_early(bytes)) throw_unsound(bytes, key, {});
 
   nvimgcodecCodeStream_t made = nullptr;
   const nvimgcodecStatus_t created = nvimgcodecCodeStreamCreateFromHostMem(
@@ -382,9 +382,9 @@ struct nvimgcodec_opened {
 }
 
 /// Selects the part `box` of an opened image.
-inline void nvimgcodec_choose(nvimgcodec_opened& picture, const image_box& box) {
+inline void nvimgcodec_choose(nvimgcodec_opened& image, const image_box& box) {
   // Does not select the whole image as a region, because some back ends do not support regions.
-  if (box == image_box{0, 0, picture.info.size}) return;
+  if (box == image_box{0, 0, image.info.size}) return;
   auto view =
       nvimgcodec_struct<nvimgcodecCodeStreamView_t>(NVIMGCODEC_STRUCTURE_TYPE_CODE_STREAM_VIEW);
   view.region = nvimgcodec_struct<nvimgcodecRegion_t>(NVIMGCODEC_STRUCTURE_TYPE_REGION);
@@ -395,8 +395,8 @@ inline void nvimgcodec_choose(nvimgcodec_opened& picture, const image_box& box) 
   view.region.end[1] = static_cast<int>(box.left + box.size.width);
   nvimgcodecCodeStream_t made = nullptr;
   const nvimgcodecStatus_t status =
-      nvimgcodecCodeStreamGetSubCodeStream(picture.whole.get(), &made, &view);
-  picture.part.reset(made);
+      nvimgcodecCodeStreamGetSubCodeStream(image.whole.get(), &made, &view);
+  image.part.reset(made);
   nvimgcodec_check(status, "nvimgcodecCodeStreamGetSubCodeStream");
 }
 

@@ -9,9 +9,9 @@
 
 namespace test {
 
-/// A picture that owns its memory. The memory ends directly after the last row.
-struct picture {
-  picture(penstock::image_size of, std::size_t values, std::size_t gap = 0)
+/// An image that owns its memory. The memory ends directly after the last row.
+struct owned_image {
+  owned_image(penstock::image_size of, std::size_t values, std::size_t gap = 0)
       : size(of),
         channels(values),
         pitch(of.width * values + gap),
@@ -29,10 +29,10 @@ struct picture {
   std::vector<std::uint8_t> bytes;
 };
 
-/// Returns a picture of simple random bytes: the high byte of x -> 1664525 x + 1013904223.
-inline picture random_picture(penstock::image_size size, std::size_t channels,
-                              std::uint32_t state = 1) {
-  picture made{size, channels};
+/// Returns an image of simple random bytes: the high byte of x -> 1664525 x + 1013904223.
+inline owned_image random_image(penstock::image_size size, std::size_t channels,
+                                std::uint32_t state = 1) {
+  owned_image made{size, channels};
   for (std::uint8_t& byte : made.bytes) {
     state = state * 1664525u + 1013904223u;
     byte = static_cast<std::uint8_t>(state >> 24);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The common parts of the Python peers of images.py: the picture folder, the crop, and the
+"""The common parts of the Python peers of images.py: the image folder, the crop, and the
 consumer.
 
 The folder contains `train/<class>/<file>` and the file `task` with two numbers: the side of a
@@ -81,8 +81,8 @@ def load(make_sample, threads, folder):
 
 
 def resize(shrink, of, folder):
-    """Measures only shrink(picture), which resizes about 320 x 290 to 224 x 224. of(array) makes a
-    picture.
+    """Measures only shrink(image), which resizes about 320 x 290 to 224 x 224. of(array) makes a
+    image.
 
     Consecutive sizes differ, so that no side can reuse its coefficient tables.
     """
@@ -90,9 +90,9 @@ def resize(shrink, of, folder):
     sizes = [(320 + i % 3, 290 - i % 5) for i in range(15)]
     made = [of(np.ascontiguousarray(noise[:height, :width])) for width, height in sizes]
 
-    class Pictures:
+    class Images:
         def __iter__(self):
             for i in range(1005):
                 yield shrink(made[i % 15])
 
-    return peer.load(Pictures, lambda shrunk: (0, 0, 1))
+    return peer.load(Images, lambda shrunk: (0, 0, 1))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Creates the picture folders for images.py.
+"""Creates the image folders for images.py.
 
-    python3 picture_folders.py KIND FOLDER      prints the contents; an existing folder is kept
+    python3 image_folders.py KIND FOLDER      prints the contents; an existing folder is kept
 
     photos   512 JPEGs, 500 x 375, 4:2:0, quality 90; crops to 224, batches of 64
     large     12 JPEGs, 4000 x 3000, 4:2:0, quality 90; crops to 224, batches of 4
     small   4096 PNGs, 32 x 32; crops to 32, batches of 64
 
-All pictures are synthetic: color noise on grids with halving cells, where finer grids are weaker.
+All images are synthetic: color noise on grids with halving cells, where finer grids are weaker.
 Their spectrum and their size therefore match a photograph's. Equal seeds give equal pixels. Needs
 NumPy and Pillow.
 """
@@ -56,7 +56,7 @@ def make(kind, folder):
     sizes = [path.stat().st_size for path in folder.glob("train/*/*")]
     mean = sum(sizes) / len(sizes) / 1000
     return (
-        f"{len(sizes)} synthetic {form} pictures of {size[0]} x {size[1]}, {mean:.1f} kB on average, "
+        f"{len(sizes)} synthetic {form} images of {size[0]} x {size[1]}, {mean:.1f} kB on average, "
         f"to {side} x {side} in batches of {batch}"
     )
 

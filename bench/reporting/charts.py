@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Draws pictures of the results with matplotlib. Each function returns a figure or None."""
+"""Draws charts of the results with matplotlib. Each function returns a figure or None."""
 
 import itertools
 import math
@@ -66,7 +66,7 @@ def bars(panel, labels, lengths, colours, said):
 
 
 def fastest(report):
-    """Returns the picture of six loaders in docs/benchmarks.md."""
+    """Returns the chart of six loaders in docs/benchmarks.md."""
     figure, (panel,) = new_figure(
         "Samples per second",
         f"MNIST to normalised float32 in shuffled batches of 64; {report['machine']['cores']} CPU "
@@ -145,7 +145,7 @@ def label_of(function, floor, goals, worst):
 
 
 def ratios(name, found):
-    """Returns a picture of one program's goals. A bar begins at the floor and ends at the worst of
+    """Returns a chart of one program's goals. A bar begins at the floor and ends at the worst of
     its shapes."""
     kinds = [(compares, goal_groups(found, compares)) for compares in ("speed", "time")]
     kinds = [(compares, groups) for compares, groups in kinds if groups]
@@ -341,8 +341,8 @@ def overlap(programs, _cores):
     return figure
 
 
-def pictures_of(programs, cores):
-    """Returns the (name, figure or None) of each picture."""
+def charts_of(programs, cores):
+    """Returns the (name, figure or None) of each chart."""
     goals = [(f"ratios-{name}", ratios(name, found)) for name, found in programs.items()]
     yield from [(name, figure) for name, figure in goals if figure] or [("ratios", None)]
     for draw in (queue, overlap, loaders):

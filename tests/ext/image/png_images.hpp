@@ -13,7 +13,7 @@
 
 namespace test {
 
-/// The encoding parameters of a PNG picture.
+/// The encoding parameters of a PNG image.
 struct png_kind {
   unsigned color = 2;  // 0 gray, 2 RGB, 3 palette, 4 gray and alpha, 6 RGBA
   unsigned depth = 8;
@@ -25,8 +25,8 @@ struct png_kind {
   }
 };
 
-/// An encoded picture, its values row by row, and the expected output of a decoder.
-struct png_picture {
+/// An encoded image, its values row by row, and the expected output of a decoder.
+struct png_image {
   std::vector<std::byte> bytes;
   std::vector<std::uint8_t> rgb;
 };
@@ -56,10 +56,10 @@ inline std::vector<std::byte> deflated(const std::vector<std::byte>& bytes) {
   return out;
 }
 
-/// Returns a picture of this size and kind with random values. Inserts the chunks `extra` in front
+/// Returns an image of this size and kind with random values. Inserts the chunks `extra` in front
 /// of the pixels.
-inline png_picture some_png(std::size_t width, std::size_t height, const png_kind& kind = {},
-                            std::uint64_t seed = 1, const std::vector<std::byte>& extra = {}) {
+inline png_image some_png(std::size_t width, std::size_t height, const png_kind& kind = {},
+                          std::uint64_t seed = 1, const std::vector<std::byte>& extra = {}) {
   penstock::sample_generator random{{.seed = seed}, width * 65536 + height};
   const std::size_t channels = kind.channels();
   std::vector<std::uint32_t> values(width * height * channels);
@@ -67,14 +67,14 @@ inline png_picture some_png(std::size_t width, std::size_t height, const png_kin
   std::vector<std::byte> palette(3 * (std::size_t{1} << (kind.depth & 15)));
   for (std::byte& value : palette) value = static_cast<std::byte>(random() & 255);
 
-  png_picture picture;
+  png_image image;
   for (std::size_t i = 0; i < width * height; ++i) {
     for (std::size_t c = 0; c < 3; ++c) {
       const std::uint32_t value = values[i * channels + (channels >= 3 ? c : 0)];
       const std::uint32_t full = (1u << kind.depth) - 1;
       const auto byte = kind.depth == 16 ? value >> 8 : value * 255 / full;
-      picture.rgb.push_back(kind.color == 3 ? static_cast<std::uint8_t>(palette[3 * value + c])
-                                            : static_cast<std::uint8_t>(byte));
+      image.rgb.push_back(kind.color == 3 ? static_cast<std::uint8_t>(palette[3 * value + c])
+                                          : static_cast<std::uint8_t>(byte));
     }
   }
 
@@ -112,7 +112,7 @@ inline png_picture some_png(std::size_t width, std::size_t height, const png_kin
     for (std::size_t y = 0; y < height; ++y) put_row(y, 0, 1);
   }
 
-  std::vector<std::byte>& bytes = picture.bytes;
+  std::vector<std::byte>& bytes = image.bytes;
   for (const unsigned value : {0x89u, 0x50u, 0x4eu, 0x47u, 0x0du, 0x0au, 0x1au, 0x0au}) {
     bytes.push_back(static_cast<std::byte>(value));
   }
@@ -127,7 +127,7 @@ inline png_picture some_png(std::size_t width, std::size_t height, const png_kin
   if (kind.color == 3) put_chunk(bytes, "PLTE", palette);
   put_chunk(bytes, "IDAT", deflated(rows));
   put_chunk(bytes, "IEND", {});
-  return picture;
+  return image;
 }
 
 }  // namespace test

@@ -18,7 +18,7 @@
 
 namespace test {
 
-/// The encoding parameters of a JPEG picture.
+/// The encoding parameters of a JPEG image.
 struct jpeg_kind {
   const char* name = "4:2:0";
   int across = 2;  // horizontal luma samples per chroma sample
@@ -127,7 +127,7 @@ inline std::vector<std::byte> some_jpeg(std::size_t width, std::size_t height,
   return encode_jpeg(some_pixels(width, height, kind.components, seed), width, height, kind);
 }
 
-/// Decodes a valid picture with libjpeg at the scale 1 / `denominator`. The result is RGB, or CMYK
+/// Decodes a valid image with libjpeg at the scale 1 / `denominator`. The result is RGB, or CMYK
 /// for four components.
 inline std::vector<std::uint8_t> decode_plainly(std::span<const std::byte> bytes,
                                                 unsigned denominator = 1) {
@@ -163,7 +163,7 @@ inline std::vector<std::byte> with_bytes(std::vector<std::byte> bytes, std::size
   return bytes;
 }
 
-/// Returns the picture with an APP1 segment that specifies an orientation, in either byte order.
+/// Returns the image with an APP1 segment that specifies an orientation, in either byte order.
 inline std::vector<std::byte> turned(const std::vector<std::byte>& bytes, unsigned number,
                                      bool little) {
   if (little) {
