@@ -346,14 +346,14 @@ void cancel(benchmark::State& state) {
     auto loader = make_loader<to_floats>(workers, 64, source.get_token());
     auto batches = loader.epochs(0, forever);
     auto it = batches.begin();
-    const auto asked = std::chrono::steady_clock::now();
+    const auto requested = std::chrono::steady_clock::now();
     source.request_stop();
     try {
       ++it;
       state.SkipWithError("not cancelled");
     } catch (const ps::cancelled&) {
     }
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - asked;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - requested;
     state.SetIterationTime(took.count());
   }
 }

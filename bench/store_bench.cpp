@@ -124,7 +124,7 @@ struct zeros {
   }
 };
 
-void read_cached(benchmark::State& state, bool is_told) {
+void read_cached(benchmark::State& state, bool is_reported) {
   constexpr std::uint64_t blocks = 20'000;
   constexpr std::uint64_t block = 256;
   std::vector<std::byte> memory(block);
@@ -143,7 +143,7 @@ void read_cached(benchmark::State& state, bool is_told) {
     std::vector<ps::upcoming_range> coming;
     for (const std::uint64_t index : order) coming.push_back({"x", index * block, block});
     state.ResumeTiming();
-    if (is_told) cache.will_use(coming);
+    if (is_reported) cache.will_use(coming);
     for (const std::uint64_t index : order) cache.read({"x", index * block, memory});
     used += order.size();
     below += cache.stats().from_store;

@@ -663,7 +663,7 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
     std::vector<double> cpu;
     std::vector<double> wall;
     std::vector<double> switches;
-    std::vector<double> told;
+    std::vector<double> reported;
     for (int turn = 0; turn < (quick ? 1 : 5); ++turn) {
       rusage before{};
       ::getrusage(RUSAGE_SELF, &before);
@@ -673,7 +673,7 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
       for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
       cpu.push_back(thread_seconds() - cpu_begin);
       wall.push_back(bench::seconds_since(begin));
-      told.push_back(interrupts() - interrupts_before);
+      reported.push_back(interrupts() - interrupts_before);
       rusage after{};
       ::getrusage(RUSAGE_SELF, &after);
       switches.push_back(static_cast<double>(after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw -
@@ -686,7 +686,7 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
     out.add("tiny", with + "wall", bytes, bench::median(wall) / batches * 1e6, "us/batch");
     out.add("tiny", with + "switches of all threads", bytes, bench::median(switches) / batches,
             "a batch");
-    out.add("tiny", with + "interrupts", bytes, bench::median(told) / batches, "a batch");
+    out.add("tiny", with + "interrupts", bytes, bench::median(reported) / batches, "a batch");
   }
 }
 

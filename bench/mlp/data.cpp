@@ -41,8 +41,8 @@ ps::memory_dataset<ps::digit_record> digit_set::first(std::uint64_t max) const {
                                               std::span{labels.data(), count}};
 }
 
-std::optional<fs::path> find_data(const std::optional<fs::path>& asked) {
-  if (asked) return asked;
+std::optional<fs::path> find_data(const std::optional<fs::path>& requested) {
+  if (requested) return requested;
   if (const char* directory = std::getenv("MNIST_DIR"); directory != nullptr && *directory != 0) {
     return directory;
   }

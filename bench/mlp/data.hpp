@@ -35,7 +35,7 @@ struct digit_data {
 /// Returns the folder of the files: `asked` if set, otherwise $MNIST_DIR if set, otherwise
 /// data/mnist if it contains the files, otherwise an empty optional.
 [[nodiscard]] std::optional<std::filesystem::path> find_data(
-    const std::optional<std::filesystem::path>& asked);
+    const std::optional<std::filesystem::path>& requested);
 
 /// Reads MNIST's four files, plain or with the extension .gz. Throws errors derived from
 /// `penstock::file_error`, such as `file_unreadable` if a file is missing.

@@ -113,7 +113,7 @@ TEST_CASE("the error for more than 256 GiB in one call advises registration in p
   const clean_start runtime;
   constexpr std::size_t limit = std::size_t{256} << 30;
   std::byte first{};  // The call fails before it reads the memory.
-  const auto told = [&](std::size_t bytes) {
+  const auto reported = [&](std::size_t bytes) {
     fake_cuda::fail_call_of("cudaHostRegister", 0, cudaErrorMemoryAllocation);
     try {
       ps::detail::cuda_register(0, &first, bytes, false);
@@ -122,8 +122,8 @@ TEST_CASE("the error for more than 256 GiB in one call advises registration in p
     }
     return std::string{"was registered"};
   };
-  CHECK(told(limit + 1).find("the unit of registered_memory") != std::string::npos);
-  CHECK(told(limit).find("ulimit -l") != std::string::npos);
+  CHECK(reported(limit + 1).find("the unit of registered_memory") != std::string::npos);
+  CHECK(reported(limit).find("ulimit -l") != std::string::npos);
 }
 
 TEST_CASE("the pieces of a registration cover it once and do not split pages or units", "[cuda]") {

@@ -307,7 +307,7 @@ TEST_CASE("a last error of the program is reported before a capture starts", "[c
 
 TEST_CASE("if any call of a first launch fails, nothing leaks", "[cuda][fault:devices-7]") {
   std::uint64_t calls = 1;
-  std::uint64_t told = 0;
+  std::uint64_t reported = 0;
   for (std::uint64_t k = 0; k < calls; ++k) {
     INFO("call " << k << " of " << calls << " fails");
     fake_cuda::reset();
@@ -330,7 +330,7 @@ TEST_CASE("if any call of a first launch fails, nothing leaks", "[cuda][fault:de
         } catch (const ps::cuda_error& error) {
           CHECK(error.code() == cudaErrorUnknown);
           CHECK(graphs.size() == 0);
-          ++told;
+          ++reported;
         }
         CHECK(cudaGetLastError() == cudaSuccess);
       }
@@ -343,7 +343,7 @@ TEST_CASE("if any call of a first launch fails, nothing leaks", "[cuda][fault:de
     }
     CHECK(fake_cuda::expect_clean());
   }
-  CHECK(told >= 5);
+  CHECK(reported >= 5);
 }
 
 TEST_CASE("an epoch of graph launches sees every batch, under each policy", "[cuda]") {

@@ -31,7 +31,7 @@ using digits_flow::digits;
 
 /// Returns the behavior of a transfer on this device: 'c' copies, 'z' does not copy, and 'x'
 /// rejects the option.
-char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
+char way_of(const fake_cuda::config& how, use requested, bool is_pinned = true) {
   const clean_fake clean{how};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -40,7 +40,7 @@ char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
                     device,
                     {.batch_size = 16, .workers = 1, .prefetch = 2, .pinned = is_pinned}};
   try {
-    const ps::transfer feed{loader, stream, {.tuning = {.zero_copy = asked}}};
+    const ps::transfer feed{loader, stream, {.tuning = {.zero_copy = requested}}};
     CHECK((feed.device_bytes() == 0) == feed.zero_copy());
     return feed.zero_copy() ? 'z' : 'c';
   } catch (const ps::option_error& rejected) {
@@ -50,13 +50,13 @@ char way_of(const fake_cuda::config& how, use asked, bool is_pinned = true) {
 }
 
 /// Returns the calls per batch on the consumer thread, for an epoch with one kernel per batch.
-std::map<std::string, double> calls_a_batch(use asked, std::size_t depth) {
+std::map<std::string, double> calls_a_batch(use requested, std::size_t depth) {
   const clean_fake clean{{.policy = fake_cuda::policy::early}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
   ps::loader loader{
       digits{1600}, ps::sequential{}, device, {.batch_size = 16, .workers = 2, .prefetch = 6}};
-  ps::transfer feed{loader, stream, {.depth = depth, .tuning = {.zero_copy = asked}}};
+  ps::transfer feed{loader, stream, {.depth = depth, .tuning = {.zero_copy = requested}}};
   std::map<std::string, std::uint64_t> before;
   std::map<std::string, std::uint64_t> after;
   for (const auto& batch : feed.epoch(0)) {
@@ -259,8 +259,8 @@ TEST_CASE("a loader reports the loss of all its host slots", "[cuda][zero_copy][
   std::string said;
   try {
     loop();
-  } catch (const ps::leases_exhausted& told) {
-    said = told.what();
+  } catch (const ps::leases_exhausted& reported) {
+    said = reported.what();
   }
   CHECK(lost == loader.footprint().slot_count);
   CHECK(said.find(std::to_string(lost) + " of " + std::to_string(lost) + " host slots are lost") !=
@@ -377,7 +377,7 @@ TEST_CASE("a failed call at the end of a lease is reported, and no batch is wron
 
 TEST_CASE("views that work on the device holds outlive the feed, copied or not",
           "[cuda][zero_copy]") {
-  const auto asked = GENERATE(use::never, use::always);
+  const auto requested = GENERATE(use::never, use::always);
   const clean_fake clean{{.policy = fake_cuda::policy::late}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -385,7 +385,7 @@ TEST_CASE("views that work on the device holds outlive the feed, copied or not",
   {
     ps::loader loader{digits{64}, ps::sequential{}, device, {.batch_size = 16, .workers = 1}};
     {
-      ps::transfer feed{loader, stream, {.tuning = {.zero_copy = asked}}};
+      ps::transfer feed{loader, stream, {.tuning = {.zero_copy = requested}}};
       for (auto& batch : feed.epoch(0)) {
         const auto work = [&right, all = batch.view(), first = 16 * batch.number()] {
           const auto images = ps::get<"image">(all).flat();

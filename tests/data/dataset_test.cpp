@@ -212,8 +212,8 @@ TEST_CASE("a user's adaptor forwards everything through each_base", "[data][prom
   CHECK(ps::storage_size_of(all, 6) == one.storage_size(8));
   CHECK(ps::storage_size_of(all, 28) == 0);
   ps::prefetch_hint(all, std::vector<std::uint64_t>{5, 9, 28, 7});
-  CHECK(one.seen->told() == std::vector<std::uint64_t>{7, 9});
-  CHECK(two.seen->told() == std::vector<std::uint64_t>{18});
+  CHECK(one.seen->reported() == std::vector<std::uint64_t>{7, 9});
+  CHECK(two.seen->reported() == std::vector<std::uint64_t>{18});
   ps::access_plan(all, std::vector<std::uint64_t>{8, 6, 10});
   CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
   // The call leaves the plan of `two` unchanged.

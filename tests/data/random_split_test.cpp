@@ -129,8 +129,8 @@ TEST_CASE("the parts of a random split have the sizes of largest remainders", "[
 TEST_CASE("a random split of a growing dataset has the samples at the time of the split",
           "[data]") {
   struct growing : sorted_by_class {
-    mutable int asked = 0;
-    [[nodiscard]] std::uint64_t size() const { return asked++ == 0 ? 10 : 14; }
+    mutable int requested = 0;
+    [[nodiscard]] std::uint64_t size() const { return requested++ == 0 ? 10 : 14; }
   };
   const growing data{{.count = 14}};
   const auto [a, b] = ps::random_split(data, {0.5, 0.5}, 1);
@@ -296,9 +296,9 @@ TEST_CASE("a part of a random split has the capabilities of its dataset", "[data
   CHECK(ps::base_sizes_of(train) == indices{100});
 
   struct planned : sorted_by_class {
-    std::shared_ptr<indices> told = std::make_shared<indices>();
+    std::shared_ptr<indices> reported = std::make_shared<indices>();
     void prefetch_hint(std::span<const std::uint64_t> some) const {
-      told->insert(told->end(), some.begin(), some.end());
+      reported->insert(reported->end(), some.begin(), some.end());
     }
     [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const { return 1000 + index; }
   };
@@ -306,7 +306,7 @@ TEST_CASE("a part of a random split has the capabilities of its dataset", "[data
   const auto parts = ps::random_split(source, {0.8, 0.2}, 1);
   CHECK(members(parts[0]) == of_train);
   ps::prefetch_hint(parts[0], indices{5, 6});
-  CHECK(*source.told == indices{of_train[5], of_train[6]});
+  CHECK(*source.reported == indices{of_train[5], of_train[6]});
   CHECK(ps::storage_size_of(parts[0], 7) == 1000 + of_train[7]);
 }
 

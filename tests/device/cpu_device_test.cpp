@@ -158,7 +158,7 @@ TEST_CASE("if the process may not lock memory, pinned memory is ordinary and rep
     WARN("not tested: sanitizers make mlock do nothing");
     return;
   }
-  enum outcome { told = 0, not_told = 1, unusable = 2, cannot_lower = 3 };
+  enum outcome { reported = 0, not_reported = 1, unusable = 2, cannot_lower = 3 };
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -172,7 +172,7 @@ TEST_CASE("if the process may not lock memory, pinned memory is ordinary and rep
     bytes[0] = 1;
     bytes[4999] = 2;
     if (bytes[0] != 1 || bytes[4999] != 2) ::_exit(unusable);
-    ::_exit(block.pinned ? not_told : told);
+    ::_exit(block.pinned ? not_reported : reported);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
@@ -181,7 +181,7 @@ TEST_CASE("if the process may not lock memory, pinned memory is ordinary and rep
     WARN("not tested: the process may not give up its right to lock memory");
     return;
   }
-  CHECK(WEXITSTATUS(status) == told);
+  CHECK(WEXITSTATUS(status) == reported);
 }
 
 TEST_CASE("in a forked child memory is freed without a wait for the parent's streams",

@@ -358,8 +358,8 @@ TEST_CASE("a stream reports if its work is done, waits for it, and names its dev
   CHECK(stream.is_complete());
   std::promise<void> go_on;
   bool done = false;
-  stream.launch([&done, told = go_on.get_future().share()] {
-    told.wait();
+  stream.launch([&done, reported = go_on.get_future().share()] {
+    reported.wait();
     done = true;
   });
   CHECK_FALSE(stream.is_complete());

@@ -203,7 +203,7 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   api_call call{"cudaStreamDestroy"};
-  if (call.failed() && !call.was_told_to_fail()) return call.result();
+  if (call.failed() && !call.was_set_to_fail()) return call.result();
   const auto gone = call.stream(stream);
   if (gone == nullptr || gone->is_default) return call.done(cudaErrorInvalidResourceHandle);
   if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
@@ -324,7 +324,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   api_call call{"cudaEventDestroy"};
-  if (call.failed() && !call.was_told_to_fail()) return call.result();
+  if (call.failed() && !call.was_set_to_fail()) return call.result();
   CUevent_st* gone = call.event(event);
   if (gone == nullptr) return call.done(cudaErrorInvalidResourceHandle);
   if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);

@@ -24,7 +24,7 @@ class api_call {
   /// Returns true if the call has failed before taking effect.
   [[nodiscard]] bool failed() const { return early_ != cudaSuccess; }
   /// Returns true if the call failed on request. The call still counts as an attempt.
-  [[nodiscard]] bool was_told_to_fail() const { return told_; }
+  [[nodiscard]] bool was_set_to_fail() const { return reported_; }
   /// Returns the result of a call that has failed before taking effect.
   cudaError_t result() { return done(early_); }
   /// Stores the result in the thread's last-error slot and returns the result.
@@ -74,7 +74,7 @@ class api_call {
   lock_type lock_;
   thread_state& thread_;
   cudaError_t early_ = cudaSuccess;
-  bool told_ = false;
+  bool reported_ = false;
 };
 
 }  // namespace fake_cuda::detail

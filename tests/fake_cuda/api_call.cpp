@@ -26,7 +26,7 @@ api_call::api_call(const char* name, needs what, bool counted)
     early_ = cudaErrorNoDevice;
   } else {
     early_ = lost(thread_.device());
-    told_ = early_ != cudaSuccess;
+    reported_ = early_ != cudaSuccess;
   }
   if (early_ == cudaSuccess && what == needs::context) {
     if (thread_.contexts.empty()) {
@@ -49,11 +49,11 @@ void api_call::count() {
       --plan.left;
     } else if (!plan.from_then_on) {
       early_ = plan.code;
-      told_ = true;
+      reported_ = true;
       plan.function = "-";  // the failure has been used up
     } else {
       for (int device = 0; device < now_.how.devices; ++device) now_.lose(device, plan.code);
-      told_ = true;
+      reported_ = true;
       early_ = plan.code;
     }
   }

@@ -92,7 +92,7 @@ int driver_primary_retain(CUctx_st** context, int device) {
 
 int driver_primary_release(int device) {
   const api_call call{"cuDevicePrimaryCtxRelease", needs::nothing};
-  if (call.failed() && !call.was_told_to_fail()) return given(call, call.early());
+  if (call.failed() && !call.was_set_to_fail()) return given(call, call.early());
   if (!is_device(call, device)) return given(call, cudaErrorInvalidDevice);
   auto& context = call.now().primary(device);
   if (context.retained == 0) return given(call, invalid_context);
@@ -132,7 +132,7 @@ int driver_push(CUctx_st* context) {
 
 int driver_pop(CUctx_st** context) {
   const api_call call{"cuCtxPopCurrent", needs::nothing};
-  if (call.failed() && !call.was_told_to_fail()) return given(call, call.early());
+  if (call.failed() && !call.was_set_to_fail()) return given(call, call.early());
   auto& stack = call.thread().contexts;
   if (stack.empty()) return given(call, invalid_context);
   *context = stack.back();

@@ -88,7 +88,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (graph != nullptr) *graph = nullptr;
   api_call call{"cudaStreamEndCapture"};
-  if (call.failed() && !call.was_told_to_fail()) return call.result();
+  if (call.failed() && !call.was_set_to_fail()) return call.result();
   const auto of = call.stream(stream);
   if (of == nullptr) return call.done(cudaErrorInvalidResourceHandle);
   const auto ended = of->captured_by;
@@ -155,7 +155,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   api_call call{"cudaGraphDestroy"};
-  if (call.failed() && !call.was_told_to_fail()) return call.result();
+  if (call.failed() && !call.was_set_to_fail()) return call.result();
   auto* gone = find_object(call, call.now().graphs, graph, "graph");
   if (gone == nullptr) return call.done(cudaErrorInvalidValue);
   if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);
@@ -165,7 +165,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   api_call call{"cudaGraphExecDestroy"};
-  if (call.failed() && !call.was_told_to_fail()) return call.result();
+  if (call.failed() && !call.was_set_to_fail()) return call.result();
   auto* gone = find_object(call, call.now().execs, exec, "executable graph");
   if (gone == nullptr) return call.done(cudaErrorInvalidValue);
   if (call.forbidden_by_capture_of_others()) return call.done(cudaErrorStreamCaptureUnsupported);

@@ -29,7 +29,7 @@ cudaError_t allocate(const char* name, memory_block::kind what, void** data, std
 
 cudaError_t deallocate(const char* name, memory_block::kind what, void* data) {
   api_call call{name};
-  if (call.was_told_to_fail()) call.now().forget(what, data, name);
+  if (call.was_set_to_fail()) call.now().forget(what, data, name);
   if (call.failed()) return call.result();
   if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
   return call.done(call.now().give(what, data, name, call.lock()));
@@ -165,7 +165,7 @@ cudaError_t cudaHostUnregister(void* data) {
   const auto found = now.blocks.find(static_cast<unsigned char*>(data));
   const bool is_registered =
       found != now.blocks.end() && found->second.what == memory_block::kind::registered;
-  if (call.was_told_to_fail()) now.forget(memory_block::kind::registered, data, call.name());
+  if (call.was_set_to_fail()) now.forget(memory_block::kind::registered, data, call.name());
   if (call.failed()) return call.result();
   if (call.forbidden_by_capture()) return call.done(cudaErrorStreamCaptureUnsupported);
   if (!is_registered) {

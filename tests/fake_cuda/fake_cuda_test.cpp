@@ -1022,7 +1022,7 @@ TEST_CASE("the trace shows the last calls and what ran", "[fake_cuda]") {
 
 namespace {
 
-bool is_told(const std::string& said, const std::string& where) {
+bool is_reported(const std::string& said, const std::string& where) {
   CAPTURE(said, where);
   return said.find("device memory touched by the host outside of an operation") !=
              std::string::npos &&
@@ -1037,17 +1037,17 @@ TEST_CASE("device memory that the host touches outside of an operation ends the 
   const handles all;
   volatile unsigned char* const data = all.device;
   const std::string where = "byte 7 of the 1000 bytes";
-  CHECK(is_told(last_words([&] { static_cast<void>(data[7]); }), where));
-  CHECK(is_told(last_words([&] { data[7] = 1; }), where));
+  CHECK(is_reported(last_words([&] { static_cast<void>(data[7]); }), where));
+  CHECK(is_reported(last_words([&] { data[7] = 1; }), where));
   // Work that represents a kernel may touch device memory. Afterwards, no code may touch it.
   fake_cuda::launch(all.one, [&] { data[7] = 3; });
   CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
   CHECK(all.seen()[7] == 3);
-  CHECK(is_told(last_words([&] { static_cast<void>(data[7]); }), where));
+  CHECK(is_reported(last_words([&] { static_cast<void>(data[7]); }), where));
   // A host function does not represent a kernel.
   const auto touch = [](void* address) { *static_cast<volatile unsigned char*>(address) = 1; };
   CHECK(cudaLaunchHostFunc(all.one, touch, all.device + 7) == cudaSuccess);
-  CHECK(is_told(last_words([&] { ignore(cudaStreamSynchronize(all.one)); }), "0x"));
+  CHECK(is_reported(last_words([&] { ignore(cudaStreamSynchronize(all.one)); }), "0x"));
   CHECK(cudaMemsetAsync(all.device, 1, 8, all.two) == cudaSuccess);
   fake_cuda::fail_from(0, cudaErrorUnknown);  // drops the pending host function
   ignore(cudaDeviceSynchronize());
@@ -1063,7 +1063,8 @@ TEST_CASE("device memory is closed while work is held that does not touch it", "
     while (!open.load()) std::this_thread::yield();
   });
   while (!is_held.load()) std::this_thread::yield();
-  CHECK(is_told(last_words([&] { *static_cast<volatile unsigned char*>(all.device) = 1; }), "0x"));
+  CHECK(is_reported(last_words([&] { *static_cast<volatile unsigned char*>(all.device) = 1; }),
+                    "0x"));
   open = true;
   CHECK(cudaStreamSynchronize(all.one) == cudaSuccess);
 }

@@ -106,7 +106,7 @@ class block_runner {
     order_ = how;
     random_.seed(seed);
     hear_ = &hear;
-    told_ = false;
+    reported_ = false;
     barriers_ = 0;
     blockDim = what.threads;
     gridDim = what.blocks;
@@ -181,8 +181,8 @@ class block_runner {
 
   /// Reports the first finding of a launch. Later findings may only be consequences of the first.
   void tell(const std::string& kind, const std::string& text) {
-    if (told_) return;
-    told_ = true;
+    if (reported_) return;
+    reported_ = true;
     hear_->find(kind, "block " + std::to_string(blockIdx.x) + " of a kernel: " + text);
   }
 
@@ -190,7 +190,7 @@ class block_runner {
   order order_ = order::forwards;
   std::mt19937_64 random_;
   kernel_findings* hear_ = nullptr;
-  bool told_ = false;
+  bool reported_ = false;
   std::uint64_t barriers_ = 0;
   shared_arena shared_;
   std::vector<barrier> at_;  // barrier of each thread

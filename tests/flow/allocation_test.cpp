@@ -203,6 +203,6 @@ TEST_CASE("slabs equal the footprint, and all other allocations stay under its b
   CHECK(of_feed > stream_bytes);
   // a stream for copies and a stream for transforms.
   CHECK(of_feed <= need.bookkeeping + 2 * stream_bytes);
-  CHECK(device.asked() == 4);  // host slots, device slots, two places of arrival
+  CHECK(device.requested() == 4);  // host slots, device slots, two places of arrival
   CHECK(after == before);
 }

@@ -249,12 +249,13 @@ TEST_CASE("a dataset receives hints only for the samples of batches by tokens",
                        .lookahead_bytes = ~std::uint64_t{0}}};
     const std::vector<std::uint64_t> read = labels_in(loader.epoch(0));
     CHECK(read.size() == 203);
-    const auto told = data.seen->told();
-    CAPTURE(workers, told.size());
-    if (workers == 0) CHECK(!told.empty());  // workers may read all samples before a hint is sent
+    const auto reported = data.seen->reported();
+    CAPTURE(workers, reported.size());
+    if (workers == 0)
+      CHECK(!reported.empty());  // workers may read all samples before a hint is sent
     // Hints arrive in reading order, at most once per sample, and only for samples that are read.
     auto at = read.begin();
-    for (const std::uint64_t index : told) {
+    for (const std::uint64_t index : reported) {
       at = std::find(at, read.end(), index);
       REQUIRE(at != read.end());
       ++at;

@@ -60,7 +60,7 @@ struct blobs_in : any_blobs {
   }
   [[nodiscard]] std::uint64_t plan_capacity() const override { return source.plan_capacity(); }
 
-  ps::stored_blobs<ps::detail::kept_store<Store&>> source;
+  ps::stored_blobs<ps::detail::store_member<Store&>> source;
 };
 
 // A dataset of the first byte of each blob that forwards announcements to the blobs.
@@ -80,7 +80,7 @@ struct first_bytes {
   const any_blobs* source;
 };
 
-using cache_below = ps::cached_store<ps::detail::kept_store<const test::counting_store&>>;
+using cache_below = ps::cached_store<ps::detail::store_member<const test::counting_store&>>;
 using cached_blobs = blobs_in<const cache_below>;
 
 // An object whose blocks are the blobs. Each byte of block i has the value i.

@@ -48,9 +48,9 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
       ps::loader_options{.batch_size = 10, .workers = workers, .faults = {.timeout = timeout}});
   SECTION("idle") {
     CHECK(in_child([&] {
-            const bool is_told = is_rejected([&] { (void)samples_in(loader->epoch(0)); });
+            const bool is_reported = is_rejected([&] { (void)samples_in(loader->epoch(0)); });
             loader.reset();
-            return is_told ? 7 : 1;
+            return is_reported ? 7 : 1;
           }) == 7);
   }
   SECTION("in the middle of a loop, with a lease") {
@@ -58,12 +58,12 @@ TEST_CASE("in a forked child a loader throws on use and is destroyed without a h
     auto it = range->begin();
     CHECK(in_child([&] {
             auto lease = std::move(*it);
-            const bool is_told = is_rejected([&] {
+            const bool is_reported = is_rejected([&] {
               for (;;) ++it;  // batches that were ready may still be delivered
             });
             range.reset();
             loader.reset();
-            return is_told && labels_of(lease).front() == 0 ? 7 : 1;
+            return is_reported && labels_of(lease).front() == 0 ? 7 : 1;
           }) == 7);
     CHECK(in_child([&] {
             loader.reset();
@@ -85,16 +85,16 @@ TEST_CASE("in a forked child a CPU stream throws on use and is destroyed without
   auto stream = std::make_optional(device.make_stream());
   stream->launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   CHECK(in_child([&] {
-          const bool is_told = is_rejected([&] { device.synchronize(*stream); });
+          const bool is_reported = is_rejected([&] { device.synchronize(*stream); });
           stream.reset();
-          return is_told ? 7 : 1;
+          return is_reported ? 7 : 1;
         }) == 7);
   CHECK(in_child([&] {  // no thread of the child makes room in the queue
-          const bool is_told = is_rejected([&] {
+          const bool is_reported = is_rejected([&] {
             for (int i = 0; i < 1000; ++i) stream->launch([] {});
           });
           stream.reset();
-          return is_told ? 7 : 1;
+          return is_reported ? 7 : 1;
         }) == 7);
   gate.store(1);
   device.synchronize(*stream);
@@ -138,13 +138,13 @@ TEST_CASE("in a forked child results throw on use and are destroyed without a ha
   ++info.batch;
   auto slot = std::make_optional(out->acquire(info));
   CHECK(in_child([&] {
-          bool is_told = is_rejected([&] { (void)out->acquire(info); });
-          is_told = is_rejected([&] { slot->send(); }) && is_told;
-          is_told = is_rejected([&] { out->finish(); }) && is_told;
-          is_told = is_rejected([&] { out->close(); }) && is_told;
+          bool is_reported = is_rejected([&] { (void)out->acquire(info); });
+          is_reported = is_rejected([&] { slot->send(); }) && is_reported;
+          is_reported = is_rejected([&] { out->finish(); }) && is_reported;
+          is_reported = is_rejected([&] { out->close(); }) && is_reported;
           slot.reset();
           out.reset();
-          return is_told ? 7 : 1;
+          return is_reported ? 7 : 1;
         }) == 7);
   CHECK(slot->send());
   out->finish();

@@ -18,7 +18,7 @@ namespace ps = penstock;
 
 namespace {
 
-const ps::packing_options packing{.length = 64, .seed = 2, .window = 40, .kept_windows = 2};
+const ps::packing_options packing{.length = 64, .seed = 2, .window = 40, .cached_windows = 2};
 
 // A common sampler type with batches of 8 rows, so that the tests instantiate only one loader type.
 ps::sharded<ps::block_shuffled> order_of(int rank, int world) {

@@ -38,13 +38,13 @@ TEST_CASE("batches are the same for any lookahead", "[flow][promise:exact-11]") 
   ps::loader plain{data, ps::shuffled{.seed = 3}, {.batch_size = 16, .workers = 0}};
   const auto expected = labels_in(plain.epochs(0, 3));
   const auto tail = labels_in(plain.batches({1, 5}, ps::until_epoch{3}));
-  CHECK(data.seen->told().empty());
+  CHECK(data.seen->reported().empty());
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (const std::uint64_t read_ahead :
          {std::uint64_t{1}, std::uint64_t{55}, std::uint64_t{700}, all_that_comes}) {
       INFO("workers " << workers << ", read_ahead " << read_ahead);
-      const planned told{203};
-      ps::loader loader{told,
+      const planned reported{203};
+      ps::loader loader{reported,
                         ps::shuffled{.seed = 3},
                         {.batch_size = 16, .workers = workers, .lookahead_bytes = read_ahead}};
       CHECK(labels_in(loader.epochs(0, 3)) == expected);
@@ -53,7 +53,7 @@ TEST_CASE("batches are the same for any lookahead", "[flow][promise:exact-11]") 
         break;
       }
       CHECK(labels_in(loader.batches({1, 5}, ps::until_epoch{3})) == tail);
-      if (read_ahead == 1) CHECK(told.seen->told().empty());
+      if (read_ahead == 1) CHECK(reported.seen->reported().empty());
     }
   }
 }
@@ -93,13 +93,13 @@ TEST_CASE("a pipeline forwards hints to its base datasets", "[flow][promise:boun
                     {.batch_size = 10, .workers = 1, .lookahead_bytes = all_that_comes}};
   one.seen->read_gate.store(1);
   loader.start({0, 0}, 1);
-  other.seen->wait_until_told(20);
+  other.seen->wait_until_reported(20);
   one.seen->read_gate.store(0);
   loader.stop();
-  const auto first = one.seen->told();
+  const auto first = one.seen->reported();
   REQUIRE(first.size() >= 30);
   for (std::size_t i = 0; i < first.size(); ++i) CHECK(first[i] == 40 - first.size() + i);
-  const auto second = other.seen->told();
+  const auto second = other.seen->reported();
   REQUIRE(second.size() == 20);
   for (std::size_t i = 0; i < 20; ++i) CHECK(second[i] == 10 + i);
   CHECK(loader.stats().ahead.bytes == 10 * (first.size() + second.size()));
@@ -122,8 +122,8 @@ TEST_CASE("zipped datasets receive hints together within both capacities",
   CHECK(one.seen->foreseen == std::vector<std::uint64_t>{5});
   CHECK(other.seen->foreseen == one.seen->foreseen);
   ps::prefetch_hint(both, std::vector<std::uint64_t>{3, 1});
-  CHECK(one.seen->told() == std::vector<std::uint64_t>{3, 1});
-  CHECK(other.seen->told() == one.seen->told());
+  CHECK(one.seen->reported() == std::vector<std::uint64_t>{3, 1});
+  CHECK(other.seen->reported() == one.seen->reported());
   // An in-memory dataset receives no hints.
   const std::vector<std::uint64_t> numbers(20);
   const ps::memory_dataset<other_record> here{std::span{numbers}};
@@ -147,19 +147,19 @@ TEST_CASE("a dataset that hangs or throws on a hint costs no batch",
       data, ps::sequential{}, {.batch_size = 8, .workers = workers, .lookahead_bytes = 200}};
   // Returns the number of samples in four epochs. After the first batch, the function waits until
   // more than `told` samples were hinted.
-  const auto samples_in = [&](std::uint64_t epoch, std::size_t told) {
+  const auto samples_in = [&](std::uint64_t epoch, std::size_t reported) {
     std::size_t samples = 0;
     for (auto& batch : loader.epochs(epoch, epoch + 4)) {
-      if (samples == 0) data.seen->wait_until_told(told + 1);
+      if (samples == 0) data.seen->wait_until_reported(reported + 1);
       samples += batch.size();
     }
     return samples;
   };
   CHECK(samples_in(0, 0) == 400);
-  const std::size_t told = data.seen->told().size();
-  CHECK(told <= 20);  // all hints are in the first call, which hangs
+  const std::size_t reported = data.seen->reported().size();
+  CHECK(reported <= 20);  // all hints are in the first call, which hangs
   data.seen->gate.store(0);
-  CHECK(samples_in(4, told) == 400);  // the next call follows after the hanging call has thrown
+  CHECK(samples_in(4, reported) == 400);  // the next call follows after the hanging call has thrown
   CHECK(loader.stats().ahead.failed > 0);
 }
 
@@ -177,7 +177,7 @@ TEST_CASE("a range that is left or cancelled during a hint ends", "[flow][promis
     break;
   }
   loader->start({1, 0}, 2);
-  data.seen->wait_until_told(1);
+  data.seen->wait_until_reported(1);
   stop.request_stop();
   CHECK_THROWS_AS(loader->next(), ps::cancelled);
   data.seen->gate.store(0);  // the destructor waits for the hint call
@@ -194,7 +194,7 @@ TEST_CASE("with a timeout a loader that owns its dataset abandons a hanging hint
         ps::sequential{},
         {.batch_size = 8, .workers = 1, .lookahead_bytes = 200, .faults = {.timeout = 1s}}};
     loader.start({0, 0}, 1);
-    seen->wait_until_told(1);
+    seen->wait_until_reported(1);
     CHECK(loader.next().size() == 8);
     loader.stop();
   }

@@ -268,7 +268,7 @@ TEST_CASE("a loader with fewer host slots cannot replace the source of a feed",
 
 TEST_CASE("views that work on a stream holds outlive the feed and the loader, copied or not",
           "[flow][zero_copy]") {
-  const auto asked = GENERATE(use::never, use::always);
+  const auto requested = GENERATE(use::never, use::always);
   const ps::cpu_device device;
   auto stream = device.make_stream();
   ps::detail::waitable_counter gate{0};
@@ -277,8 +277,8 @@ TEST_CASE("views that work on a stream holds outlive the feed and the loader, co
   {
     ps::loader loader{numbered{40}, ps::sequential{}, device, listing(1, 3)};
     {
-      ps::transfer feed{loader, stream, {.tuning = {.zero_copy = asked}}};
-      CHECK(feed.zero_copy() == (asked == use::always));
+      ps::transfer feed{loader, stream, {.tuning = {.zero_copy = requested}}};
+      CHECK(feed.zero_copy() == (requested == use::always));
       stream.launch([&] { gate.wait([](std::uint32_t open) { return open != 0; }); });
       for (auto& batch : feed.epoch(0)) {
         stream.launch([&seen, all = batch.view()] {
@@ -286,7 +286,7 @@ TEST_CASE("views that work on a stream holds outlive the feed and the loader, co
         });
         if (batch.number() == 1) break;
       }
-      if (asked == use::never) gate.store(1);  // the feed's destructor would otherwise hang
+      if (requested == use::never) gate.store(1);  // the feed's destructor would otherwise hang
     }
     // Overwrites the memory that the feed has freed before the work continues.
     for (std::size_t i = 0; i < 4096; ++i) others.emplace_back(16 + i % 1024, '\xff');

@@ -91,7 +91,7 @@ void read_as(const ps::arrow_table& table, const ps::table_options& options) {
   using record = ps::record<Field>;
   try {
     ps::detail::table_columns columns{
-        table.schema(), ps::detail::wishes_of(std::type_identity<record>{}), options, "fuzz"};
+        table.schema(), ps::detail::specs_of(std::type_identity<record>{}), options, "fuzz"};
     for (std::size_t b = 0; b < table.batches(); ++b) {
       const ps::detail::column_rows rows = columns.rows(table.batch(b), table.first_row(b)).at(0);
       std::size_t bytes = sizeof(typename Field::value_type);

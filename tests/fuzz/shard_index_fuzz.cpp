@@ -16,7 +16,7 @@ namespace ps = penstock;
 
 namespace {
 
-const ps::detail::shard_wishes wanted{{"jpg"}, "cls", true};
+const ps::detail::shard_selection wanted{{"jpg"}, "cls", true};
 
 }  // namespace
 
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!problem.empty()) return 0;
     fuzz::require(listing.samples().size() <= listing.lines(), "a line is a sample at most");
     for (const auto& sample : listing.samples()) {
-      if (sample.extension == ps::detail::shard_sample::left_out) continue;
+      if (sample.extension == ps::detail::shard_sample::skipped) continue;
       const std::uint64_t begin = std::uint64_t{sample.blob_block} * 512;
       fuzz::require(begin >= 512 && begin + sample.blob_size <= bytes.size(),
                     "a blob lies in the archive");

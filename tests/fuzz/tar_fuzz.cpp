@@ -19,7 +19,7 @@ namespace ps = penstock;
 
 namespace {
 
-const ps::detail::shard_wishes any_jpg{{"jpg", "x"}, "", true};
+const ps::detail::shard_selection any_jpg{{"jpg", "x"}, "", true};
 
 class archive {
  public:

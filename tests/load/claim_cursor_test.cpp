@@ -256,14 +256,14 @@ TEST_CASE("while an opener is held up inside publish, waiters claim nothing", "[
 TEST_CASE("a worker whose claims keep failing waits without yielding",
           "[load][promise:bounded-8]") {
   constexpr auto patience = ps::detail::claim_cursor<>::patience;
-  for (const std::uint32_t fruitless : {0U, patience - 1, patience, patience + 1}) {
+  for (const std::uint32_t idle_spins : {0U, patience - 1, patience, patience + 1}) {
     sleepy_atomics::reset();
     ps::detail::claim_cursor<sleepy_atomics> cursor{1};
     CHECK(cursor.next().what == kind::open);
     const auto waiting = cursor.next();
-    std::thread waiter{[&] { cursor.wait_past(waiting.batch, fruitless); }};
+    std::thread waiter{[&] { cursor.wait_past(waiting.batch, idle_spins); }};
     sleepy_atomics::wait_for_sleeps(1);
-    CHECK((sleepy_atomics::yields == 0) == (fruitless >= patience));
+    CHECK((sleepy_atomics::yields == 0) == (idle_spins >= patience));
     cursor.publish(0, 0);
     waiter.join();
   }

@@ -146,7 +146,7 @@ TEST_CASE("a loader over its budget that may not use fewer slots allocates nothi
     CHECK_THROWS_AS(
         loader_on(device, {.prefetch = 9, .pinned = pinned, .memory = {.budget = budget}}),
         ps::pinned_budget_exceeded);
-    CHECK(device.asked() == 0);
+    CHECK(device.requested() == 0);
     CHECK(budget.used() == 0);
   }
 }
@@ -158,7 +158,7 @@ TEST_CASE("a loader is always rejected if not even one slot fits", "[load][fault
       loader_on(device, {.memory = {.budget = budget,
                                     .on_budget_exceeded = ps::budget_action::fewer_slots}}),
       ps::pinned_budget_exceeded);
-  CHECK(device.asked() == 0);
+  CHECK(device.requested() == 0);
 }
 
 TEST_CASE("a loader with a single slot delivers the same batches", "[load][fault:memory-1]") {

@@ -18,7 +18,7 @@
 #include "support/rejection.hpp"
 
 namespace ps = penstock;
-using told_samples = std::vector<std::uint64_t>;
+using hinted_samples = std::vector<std::uint64_t>;
 
 namespace {
 
@@ -54,9 +54,9 @@ struct telling {
     return next.number;
   }
   // Returns the samples hinted since the last call.
-  told_samples told() {
-    const auto all = data.seen->told();
-    told_samples more{all.begin() + static_cast<std::ptrdiff_t>(seen), all.end()};
+  hinted_samples reported() {
+    const auto all = data.seen->reported();
+    hinted_samples more{all.begin() + static_cast<std::ptrdiff_t>(seen), all.end()};
     seen = all.size();
     return more;
   }
@@ -78,9 +78,9 @@ TEST_CASE("hints come in order, across epochs, and stay inside the range",
   telling<> of{unbounded};
   of.batches.begin({0, 1}, 2);
   of.open();  // batch 1 of epoch 0; a hint for it would be too late
-  CHECK(of.told() == told_samples{8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(of.reported() == hinted_samples{8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   of.open();
-  CHECK(of.told().empty());
+  CHECK(of.reported().empty());
   const auto seen = of.observer.snapshot().ahead;
   CHECK(seen.max_bytes == unbounded);
   CHECK(seen.samples == 12);
@@ -93,20 +93,20 @@ TEST_CASE("padding samples are announced with their batch", "[load]") {
   telling<> of{unbounded, ps::last_batch::pad};
   of.batches.begin({0, 0}, 1);
   of.open();
-  CHECK(of.told() == told_samples{4, 5, 6, 7, 8, 9, 0, 1});
+  CHECK(of.reported() == hinted_samples{4, 5, 6, 7, 8, 9, 0, 1});
 }
 
 TEST_CASE("hints stay within the limit, and reads make room", "[load][promise:bounded-12]") {
   telling<> of{59};
   of.batches.begin({0, 0}, 2);
   of.open();
-  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
+  CHECK(of.reported() == hinted_samples{4, 5, 6, 7, 8});
   of.open();  // opens batch 1, which includes four hinted samples
-  CHECK(of.told().empty());
+  CHECK(of.reported().empty());
   of.lookahead_thread->record_read(1);
   of.open();
   // The hints concern batch 3, because batch 2 is already open.
-  CHECK(of.told() == told_samples{0, 1, 2, 3});
+  CHECK(of.reported() == hinted_samples{0, 1, 2, 3});
   CHECK(of.observer.snapshot().ahead.late == 1);
   CHECK(of.observer.snapshot().ahead.bytes_now == 50);
 }
@@ -115,7 +115,7 @@ TEST_CASE("the capacity of a dataset limits its hints", "[load][promise:bounded-
   telling<> of{59, ps::last_batch::keep, 20};
   of.batches.begin({0, 0}, 2);
   of.open();
-  CHECK(of.told() == told_samples{4, 5});
+  CHECK(of.reported() == hinted_samples{4, 5});
   CHECK(of.observer.snapshot().ahead.max_bytes == 20);
   telling<> none{59, ps::last_batch::keep, 0};
   CHECK_FALSE(none.lookahead_thread->is_on());
@@ -131,7 +131,7 @@ TEST_CASE("a sample above the limit is not announced, and later samples are",
   of.data.seen->sizes = {{5, 31}, {6, 0}};
   of.batches.begin({0, 0}, 1);
   of.open();
-  CHECK(of.told() == told_samples{4, 6, 7});
+  CHECK(of.reported() == hinted_samples{4, 6, 7});
   CHECK(of.observer.snapshot().ahead.bytes == 28);
 }
 
@@ -141,18 +141,18 @@ TEST_CASE("samples of unknown bytes count as the mean of those that were read",
   for (std::uint64_t i = 0; i < 10; ++i) of.data.seen->sizes[i] = 0;
   of.batches.begin({0, 0}, 3);
   of.open();
-  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});  // 8 bytes per sample, the size in a batch
-  of.lookahead_thread->record_values(4, 50);        // 12 bytes per sample from now
+  CHECK(of.reported() == hinted_samples{4, 5, 6, 7, 8});  // 8 bytes per sample, the size in a batch
+  of.lookahead_thread->record_values(4, 50);              // 12 bytes per sample from now
   of.open();
   of.lookahead_thread->record_read(1);
   of.open();
-  CHECK(of.told() == told_samples{0, 1});
+  CHECK(of.reported() == hinted_samples{0, 1});
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24);
   of.lookahead_thread->record_values(100, 0);  // a sample counts as at least 1 byte
   of.lookahead_thread->record_read(2);
   of.lookahead_thread->record_read(3);
   of.open();
-  CHECK(of.told().size() == 16);
+  CHECK(of.reported().size() == 16);
   CHECK(of.observer.snapshot().ahead.bytes == 40 + 24 + 16);
 }
 
@@ -161,11 +161,11 @@ TEST_CASE("hints of an ended range take no room from the next range",
   telling<> of{50};
   of.batches.begin({0, 0}, 1);
   of.open();
-  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
+  CHECK(of.reported() == hinted_samples{4, 5, 6, 7, 8});
   of.batches.cancel();
   of.batches.begin({3, 0}, 4);
   of.open();
-  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
+  CHECK(of.reported() == hinted_samples{4, 5, 6, 7, 8});
 }
 
 TEST_CASE("a second range in the same epoch gets hints like the first",
@@ -176,7 +176,7 @@ TEST_CASE("a second range in the same epoch gets hints like the first",
   of.open();
   failing.batches.begin({1, 0}, 2);
   failing.open();
-  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
+  CHECK(of.reported() == hinted_samples{4, 5, 6, 7, 8});
   CHECK(failing.observer.snapshot().ahead.failed == 1);
   of.batches.cancel();
   of.batches.begin({0, 0}, 1);
@@ -184,7 +184,7 @@ TEST_CASE("a second range in the same epoch gets hints like the first",
   failing.batches.cancel();
   failing.batches.begin({1, 0}, 2);
   failing.open();
-  CHECK(of.told() == told_samples{4, 5, 6, 7, 8});
+  CHECK(of.reported() == hinted_samples{4, 5, 6, 7, 8});
   CHECK(failing.observer.snapshot().ahead.failed == 2);  // the thread requested the order twice
 }
 
@@ -193,7 +193,7 @@ TEST_CASE("a dataset that throws on a hint still receives later hints", "[load][
   of.data.seen->throws = true;
   of.batches.begin({0, 0}, 2);
   of.open();
-  CHECK(of.told() == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(of.reported() == hinted_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   CHECK(of.observer.snapshot().ahead.failed == 5);  // number of failed calls
 }
 
@@ -202,10 +202,10 @@ TEST_CASE("announced plans have a separate limit and begin with the opened batch
   telling<> of{unbounded, ps::last_batch::keep, 20, 120};
   of.batches.begin({0, 1}, 3);
   of.open();
-  CHECK(of.told() == told_samples{8, 9});
+  CHECK(of.reported() == hinted_samples{8, 9});
   // The plan consists of the four samples of the open batch, which do not count against the limit,
   // and twelve more samples.
-  CHECK(of.data.seen->foreseen == told_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(of.data.seen->foreseen == hinted_samples{4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   of.open();
   of.lookahead_thread->record_read(0);
   of.lookahead_thread->record_read(1);
@@ -218,7 +218,7 @@ TEST_CASE("announced plans have a separate limit and begin with the opened batch
   of.batches.cancel();
   of.batches.begin({0, 2}, 2);
   of.open();
-  CHECK(of.data.seen->foreseen == told_samples{8, 9, 0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(of.data.seen->foreseen == hinted_samples{8, 9, 0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(of.observer.snapshot().ahead.failed == 0);
 }
 
@@ -241,10 +241,10 @@ TEST_CASE("a dataset that accepts only plans receives plans and no hints",
   telling<fails_once> of{unbounded, ps::last_batch::keep, 0, 1000};
   of.batches.begin({0, 2}, 3);
   of.open();
-  CHECK(of.data.seen->foreseen == told_samples{8, 9});  // epoch 1 has no order
+  CHECK(of.data.seen->foreseen == hinted_samples{8, 9});  // epoch 1 has no order
   for (int batch = 0; batch < 3; ++batch) of.open();
   CHECK(of.data.seen->foreseen.size() == 12);
-  CHECK(of.told().empty());
+  CHECK(of.reported().empty());
   const auto seen = of.observer.snapshot().ahead;
   CHECK(seen.max_bytes == 0);
   CHECK(seen.samples == 0);
@@ -257,9 +257,9 @@ TEST_CASE("an epoch whose order fails is not announced, and the next epoch is",
   telling<fails_once> of{unbounded};
   of.batches.begin({0, 2}, 3);
   of.open();
-  CHECK(of.told().empty());
+  CHECK(of.reported().empty());
   for (int batch = 0; batch < 3; ++batch) of.open();  // opens batches of epoch 1
-  CHECK(of.told() == told_samples{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+  CHECK(of.reported() == hinted_samples{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
   CHECK(of.observer.snapshot().ahead.failed == 1);
 }
 
@@ -289,5 +289,5 @@ TEST_CASE("a loader rejects hints for prioritized and sends none by itself",
   for (const auto& batch : loader.epochs(0, 2)) {
     REQUIRE_NOTHROW(order.set({batch.epoch(), batch.number()}, batch.indices(), set));
   }
-  CHECK(data.seen->told().empty());
+  CHECK(data.seen->reported().empty());
 }

@@ -30,7 +30,7 @@ namespace ps = penstock;
 namespace {
 
 /// A sequential sampler that first calls `before(epoch)`.
-struct told {
+struct reported {
   std::function<void(std::uint64_t)> before;
   [[nodiscard]] std::uint64_t size(std::uint64_t n) const { return n; }
   [[nodiscard]] ps::detail::identity_order order(std::uint64_t, std::uint64_t epoch) const {
@@ -84,7 +84,7 @@ TEST_CASE("a sampler's exception comes at its batch's turn, and later ranges are
   const std::size_t workers = GENERATE(0U, 1U, 3U);
   std::atomic<bool> is_out_of_memory{true};
   ps::loader loader{numbered{100},
-                    told{[&](std::uint64_t epoch) {
+                    reported{[&](std::uint64_t epoch) {
                       if (epoch == 1 && is_out_of_memory.exchange(false)) throw std::bad_alloc{};
                     }},
                     {.batch_size = 10, .workers = workers, .prefetch = 4}};
@@ -161,7 +161,7 @@ TEST_CASE("a loop may be left, and another started, while a sampler still works"
           "[load][fault:hangs-3]") {
   turnstile at_sampler;
   ps::loader loader{numbered{100},
-                    told{[&](std::uint64_t epoch) {
+                    reported{[&](std::uint64_t epoch) {
                       if (epoch == 1) at_sampler.pass();
                     }},
                     {.batch_size = 10, .workers = 2, .prefetch = 20}};
@@ -183,7 +183,7 @@ TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load
   std::optional<ps::stall_report> seen;
   ps::loader loader{
       numbered{100},
-      told{[&](std::uint64_t epoch) {
+      reported{[&](std::uint64_t epoch) {
         if (epoch == 5) at_sampler.pass();
       }},
       {.batch_size = 10,
@@ -224,7 +224,7 @@ TEST_CASE("after the timeout a sampler is abandoned, and a loader that owns it e
   const auto threads = present_threads();
   {
     ps::loader loader{numbered{100},
-                      told{[around](std::uint64_t epoch) {
+                      reported{[around](std::uint64_t epoch) {
                         if (epoch == 1) around->pass();
                       }},
                       {.batch_size = 10, .workers = 2, .faults = {.timeout = soon}}};

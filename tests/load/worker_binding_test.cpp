@@ -205,7 +205,7 @@ TEST_CASE("a rejected binding is reported and harmless", "[load][promise:honest-
   const ps::cpu_list there{{mask.numbers().front()}};
   bool is_forbidden = false;
   std::optional<outcome> found;
-  int told_at_once = 0;
+  int reported_at_once = 0;
   constexpr int turns = 100;
   std::thread{[&] {
     is_forbidden = forbid_binding();
@@ -218,7 +218,7 @@ TEST_CASE("a rejected binding is reported and harmless", "[load][promise:honest-
     device.sysfs = files.root() + "/sys";
     for (int turn = 0; turn < turns; ++turn) {
       const ps::loader loader{watched{}, ps::sequential{}, device, {.workers = 1}};
-      if (loader.footprint().workers == found->where) ++told_at_once;
+      if (loader.footprint().workers == found->where) ++reported_at_once;
     }
   }}.join();
   if (!is_forbidden) {
@@ -229,6 +229,6 @@ TEST_CASE("a rejected binding is reported and harmless", "[load][promise:honest-
   CHECK(found->at_end == found->where);
   CHECK(found->sum == whole_sum);
   // Every worker has reported its binding before the constructor returns.
-  CHECK(told_at_once == turns);
+  CHECK(reported_at_once == turns);
   for (const auto& [thread, as_before] : found->masks) CHECK(as_before == mask);
 }

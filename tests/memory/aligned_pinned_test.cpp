@@ -53,7 +53,7 @@ TEST_CASE("an invalid alignment and an overflowing size make no device call", "[
     CHECK_THROWS_AS(ps::detail::allocate_aligned_pinned(device, 10, alignment), ps::out_of_memory);
   }
   CHECK_THROWS_AS(ps::detail::allocate_aligned_pinned(device, max - 4095, 4096), ps::out_of_memory);
-  CHECK(device.asked() == 0);
+  CHECK(device.requested() == 0);
 }
 
 TEST_CASE("freeing a null pointer does nothing", "[memory]") {

@@ -90,9 +90,9 @@ TEST_CASE("an allocation above the address space is rejected without a device ca
   constexpr std::size_t max = std::numeric_limits<std::size_t>::max();
   CHECK_THROWS_AS(allocator.allocate(max / 8 + 1), std::bad_array_new_length);
   CHECK_THROWS_AS(allocator.allocate(max), std::bad_array_new_length);
-  CHECK(device.asked() == 0);
+  CHECK(device.requested() == 0);
   CHECK_THROWS_AS(allocator.allocate(max / 8), ps::out_of_memory);
-  CHECK(device.asked() == 1);
+  CHECK(device.requested() == 1);
 }
 
 TEST_CASE("a type with a larger alignment than the device's is aligned correctly", "[memory]") {

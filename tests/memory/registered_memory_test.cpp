@@ -173,7 +173,7 @@ TEST_CASE("the error of the CPU device names the limit if the process may not lo
     WARN("not tested: sanitizers make mlock do nothing");
     return;
   }
-  enum outcome { told = 0, not_told = 1, cannot_lower = 3 };
+  enum outcome { reported = 0, not_reported = 1, cannot_lower = 3 };
   const pages memory{2};
   const ::pid_t child = ::fork();
   REQUIRE(child >= 0);
@@ -185,13 +185,13 @@ TEST_CASE("the error of the CPU device names the limit if the process may not lo
     }
     try {
       const ps::registered_memory locked{ps::cpu_device{}, memory.all()};
-      ::_exit(not_told);
+      ::_exit(not_reported);
     } catch (const ps::out_of_memory& error) {
       const std::string text = error.what();
       const bool tells = error.bytes() == memory.all().size() &&
                          text.find("may lock 0 bytes") != std::string::npos &&
                          text.find("ulimit -l") != std::string::npos;
-      ::_exit(tells ? told : not_told);
+      ::_exit(tells ? reported : not_reported);
     }
   }
   int status = 0;
@@ -201,5 +201,5 @@ TEST_CASE("the error of the CPU device names the limit if the process may not lo
     WARN("not tested: the process may not give up its right to lock memory");
     return;
   }
-  CHECK(WEXITSTATUS(status) == told);
+  CHECK(WEXITSTATUS(status) == reported);
 }

@@ -153,7 +153,7 @@ TEST_CASE("a slab that cannot be allocated throws out_of_memory for every kind o
 
 TEST_CASE("an error for host memory names the kind of memory and the options to lower",
           "[memory][fault:memory-4]") {
-  const auto told = Catch::Matchers::Predicate<ps::out_of_memory>(
+  const auto reported = Catch::Matchers::Predicate<ps::out_of_memory>(
       [](const ps::out_of_memory& error) {
         const std::string text = error.what();
         return text.starts_with("pageable memory: 1152921504606846976 bytes") &&
@@ -162,5 +162,5 @@ TEST_CASE("an error for host memory names the kind of memory and the options to 
       "says pageable, bytes and prefetch");
   CHECK_THROWS_MATCHES(
       (ps::detail::slab{ledger_device{}, std::size_t{1} << 60, ps::detail::memory_kind::pageable}),
-      ps::out_of_memory, told);
+      ps::out_of_memory, reported);
 }

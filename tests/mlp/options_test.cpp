@@ -232,10 +232,10 @@ TEST_CASE("the wide workload uses large batches and cuBLAS products but no augme
   const auto wide = parse({"--workload", "wide"}).line.chosen;
   CHECK(wide.kernels == mlp::kernel_choice::cublas);
   CHECK(wide.batch == 4096);
-  const auto told =
+  const auto reported =
       parse({"--workload", "wide", "--kernels", "fused", "--batch", "64"}).line.chosen;
-  CHECK(told.kernels == mlp::kernel_choice::fused);
-  CHECK(told.batch == 64);
+  CHECK(reported.kernels == mlp::kernel_choice::fused);
+  CHECK(reported.batch == 64);
   CHECK(parse({"--workload", "wide", "--augment"}).err.starts_with("--augment: not with"));
   CHECK(parse({"--bus", "0.25"}).line.chosen.bus == 0.25);
   CHECK(parse({"--bus", "0.25", "--device", "cuda"}).err.starts_with("--bus: not with"));

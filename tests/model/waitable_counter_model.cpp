@@ -77,16 +77,16 @@ struct quiet_steps : model::scenario<quiet_steps, 2> {
 /// One thread steps and another thread wakes. Any thread that sees the step may wake the waiter.
 struct wake_of_another : model::scenario<wake_of_another, 3> {
   waitable_counter count;
-  model::atomic<bool> is_asked{false};
+  model::atomic<bool> is_requested{false};
 
   // One thread steps and then checks for a request. The other thread makes the request and calls
   // `wake`. The slot ring uses the same protocol.
   void thread(unsigned index) {
     if (index == 0) {
       count.advance_quietly();
-      if (is_asked.load(std::memory_order_seq_cst)) count.wake();
+      if (is_requested.load(std::memory_order_seq_cst)) count.wake();
     } else if (index == 1) {
-      is_asked.store(true, std::memory_order_seq_cst);
+      is_requested.store(true, std::memory_order_seq_cst);
       count.wake();
     } else {
       count.wait([](std::uint32_t now) { return now == 1; });

@@ -523,16 +523,16 @@ TEST_CASE("statistics add up over loaders, and sums subtract", "[observe]") {
   CHECK(both.read.slowest.front().time ==
         std::max(of_one.read.slowest.front().time, of_other.read.slowest.front().time));
   CHECK((both - before).read.samples == 80);
-  ps::loader_stats told = of_one;
-  told.ahead = {100, 7, 70, 30, 5, 2, 400};
-  ps::loader_stats earlier = told;
+  ps::loader_stats reported = of_one;
+  reported.ahead = {100, 7, 70, 30, 5, 2, 400};
+  ps::loader_stats earlier = reported;
   earlier.ahead = {100, 3, 20, 25, 1, 1, 400};
-  const auto more = (told - earlier).ahead;
+  const auto more = (reported - earlier).ahead;
   CHECK(std::array{more.samples, more.bytes, more.late, more.failed} ==
         std::array<std::uint64_t, 4>{4, 50, 4, 1});
   // Unlike the other values, these are current values and not differences.
   CHECK((more.max_bytes == 100 && more.bytes_now == 30 && more.source_bytes == 400));
-  const auto twice = (told + told).ahead;
+  const auto twice = (reported + reported).ahead;
   CHECK(std::array{twice.max_bytes, twice.samples, twice.bytes, twice.bytes_now, twice.late,
                    twice.failed} == std::array<std::uint64_t, 6>{200, 14, 140, 60, 10, 4});
   CHECK(twice.source_bytes == 400);

@@ -27,9 +27,9 @@ struct played_loop {
   // One in `slow_every` batches has a sample that takes `slow` longer; 0 means none.
   std::size_t slow_every = 0;
   double slow = 0;
-  double throttled = 0;      // fraction of the time in which the loop is throttled
-  bool tells_queues = true;  // true if the kernel reports run-queue times
-  double kept = 0;           // time for which another thread keeps a lease after the loop body
+  double throttled = 0;        // fraction of the time in which the loop is throttled
+  bool reports_queues = true;  // true if the kernel reports run-queue times
+  double kept = 0;             // time for which another thread keeps a lease after the loop body
 
   struct outcome {
     double time = 0;  // time per batch
@@ -119,7 +119,8 @@ struct played_loop {
     if (slow_every != 0) reading += slow * count / static_cast<double>(slow_every);
     loader.read.busy = time(reading);
     loader.processor = time(load * computing * count);
-    if (tells_queues) loader.run_queue = time((read * static_cast<double>(workers) - load) * count);
+    if (reports_queues)
+      loader.run_queue = time((read * static_cast<double>(workers) - load) * count);
     loader.wait_for_demand.time = time(std::max(0.0, all * static_cast<double>(workers) - reading));
     loader.throttled.time = time(throttled * all);
     add_sample_times(loader);

@@ -61,7 +61,7 @@ struct config {
   std::uint64_t order_seed = 0;
   std::uint64_t bad_in = 0;    // one in `bad_in` samples always fails; 0 means none
   std::uint64_t flaky_in = 0;  // one in `flaky_in` samples fails once per loop; 0 means none
-  std::uint64_t told_most = 0;
+  std::uint64_t max_reported = 0;
   bool hints_throw = false;
   bool is_stopped = false;  // another thread requests a stop at a random time
   // The store of the tokens; empty if tokens are generated.
@@ -115,11 +115,11 @@ struct texts {
     if (blobs != nullptr) blobs->access_plan(indices);
   }
   [[nodiscard]] std::uint64_t prefetch_capacity() const {
-    return blobs == nullptr ? how->told_most
-                            : (std::min)(how->told_most, blobs->prefetch_capacity());
+    return blobs == nullptr ? how->max_reported
+                            : (std::min)(how->max_reported, blobs->prefetch_capacity());
   }
   [[nodiscard]] std::uint64_t plan_capacity() const {
-    return blobs == nullptr ? how->told_most : blobs->plan_capacity();
+    return blobs == nullptr ? how->max_reported : blobs->plan_capacity();
   }
 
  private:
@@ -544,7 +544,7 @@ config draw(std::mt19937_64& random) {
   how.samples = 1 + below(90);
   how.seed = below(1000);
   how.order_seed = below(1000);
-  how.told_most = one_of(std::uint64_t{0}, std::uint64_t{100}, ~std::uint64_t{0});
+  how.max_reported = one_of(std::uint64_t{0}, std::uint64_t{100}, ~std::uint64_t{0});
   how.hints_throw = below(4) == 0;
   how.flaky_in = one_of(std::uint64_t{0}, std::uint64_t{3});
   how.bad_in = one_of(std::uint64_t{0}, std::uint64_t{0}, std::uint64_t{15});

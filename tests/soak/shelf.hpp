@@ -99,8 +99,8 @@ struct shelf_config {
 /// The store and the cache in front of it. A shelf outlives several loaders.
 class shelf {
  public:
-  using cache_type = penstock::cached_store<penstock::detail::kept_store<const token_store&>>;
-  using blobs_type = penstock::stored_blobs<penstock::detail::kept_store<const cache_type&>>;
+  using cache_type = penstock::cached_store<penstock::detail::store_member<const token_store&>>;
+  using blobs_type = penstock::stored_blobs<penstock::detail::store_member<const cache_type&>>;
 
   shelf(std::uint64_t samples, const shelf_config& how) : below_(samples, how.fails_in) {
     auto options = how.cache;

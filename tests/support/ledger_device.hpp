@@ -28,7 +28,7 @@ class ledger_device {
   /// Returns the number of blocks that were freed twice, as the wrong kind or with the wrong size.
   [[nodiscard]] std::size_t bad_frees() const { return ledger_->bad_frees; }
   /// Returns the number of requested allocations.
-  [[nodiscard]] std::size_t asked() const { return ledger_->asked; }
+  [[nodiscard]] std::size_t requested() const { return ledger_->requested; }
 
   [[nodiscard]] stream_type make_stream() const { return host_.make_stream(); }
   [[nodiscard]] event_type make_event(
@@ -47,7 +47,7 @@ class ledger_device {
     host_.copy_async(to, from, bytes, stream);
   }
   [[nodiscard]] void* allocate(std::size_t bytes) const {
-    ++ledger_->asked;
+    ++ledger_->requested;
     void* data = host_.allocate(bytes);
     note(ledger_->device, data, bytes);
     return data;
@@ -57,7 +57,7 @@ class ledger_device {
     host_.deallocate(data, bytes);
   }
   [[nodiscard]] penstock::pinned_block allocate_pinned(std::size_t bytes) const {
-    ++ledger_->asked;
+    ++ledger_->requested;
     const auto block = host_.allocate_pinned(bytes);
     note(ledger_->pinned, block.data, bytes);
     return {block.data, ledger_->pins.load()};
@@ -76,7 +76,7 @@ class ledger_device {
     blocks device;
     blocks pinned;
     std::atomic<std::size_t> bad_frees{0};
-    std::atomic<std::size_t> asked{0};
+    std::atomic<std::size_t> requested{0};
     std::atomic<bool> pins{true};
   };
 

@@ -23,17 +23,17 @@ struct planned {
   using record_type = penstock::record<penstock::field<"label", std::uint64_t>>;
 
   struct noted {
-    std::vector<std::uint64_t> told() const {
+    std::vector<std::uint64_t> reported() const {
       const std::lock_guard lock{mutex};
-      return all_told;
+      return all_reported;
     }
     /// Waits until hints have named `samples` samples.
-    void wait_until_told(std::uint64_t samples) const {
-      calls.wait([&](std::uint32_t) { return told().size() >= samples; });
+    void wait_until_reported(std::uint64_t samples) const {
+      calls.wait([&](std::uint32_t) { return reported().size() >= samples; });
     }
 
     mutable std::mutex mutex;
-    std::vector<std::uint64_t> all_told;
+    std::vector<std::uint64_t> all_reported;
     std::map<std::uint64_t, std::uint64_t> ahead;  // number of pending hints per sample
     std::vector<std::uint64_t> foreseen;           // samples planned since the last empty plan
     std::uint64_t bytes = 0;                       // bytes that were hinted but not yet read
@@ -70,7 +70,7 @@ struct planned {
     {
       const std::lock_guard lock{seen->mutex};
       for (const std::uint64_t index : indices) {
-        seen->all_told.push_back(index);
+        seen->all_reported.push_back(index);
         ++seen->ahead[index];
         seen->bytes += storage_size(index);
       }

@@ -241,7 +241,7 @@ TEST_CASE("an announced change wakes no thread until requested", "[core]") {
 TEST_CASE("no notify is lost between two threads that wait for each other", "[core]") {
   ps::detail::basic_eventcount<> eventcount;
   ps::detail::basic_eventcount<> answer;
-  std::atomic<std::uint32_t> asked{0};
+  std::atomic<std::uint32_t> requested{0};
   std::atomic<std::uint32_t> answered{0};
   constexpr std::uint32_t rounds = 20'000;
   // Relaxed, because the eventcount alone makes the change visible to a woken thread.
@@ -250,13 +250,13 @@ TEST_CASE("no notify is lost between two threads that wait for each other", "[co
   };
   std::thread other{[&] {
     for (std::uint32_t round = 1; round <= rounds; ++round) {
-      wait_for(eventcount, asked, round);
+      wait_for(eventcount, requested, round);
       answered.store(round, std::memory_order_relaxed);
       answer.notify();
     }
   }};
   for (std::uint32_t round = 1; round <= rounds; ++round) {
-    asked.store(round, std::memory_order_relaxed);
+    requested.store(round, std::memory_order_relaxed);
     eventcount.notify();
     wait_for(answer, answered, round);
   }

@@ -217,7 +217,7 @@ TEST_CASE("a worker's exception is rethrown to the caller that retrieves it", "[
 
 TEST_CASE("the destructor of a pool prints an exception that was never retrieved", "[load]") {
   shared state;
-  const auto told = [&](auto work, bool asks) {
+  const auto reported = [&](auto work, bool asks) {
     const stderr_lines lines;
     {
       ps::worker_pool pool{1, work, wake{&state}};
@@ -234,12 +234,12 @@ TEST_CASE("the destructor of a pool prints an exception that was never retrieved
       throw thrown;
     };
   };
-  CHECK(told(late(std::runtime_error{"disk full"}), false) ==
+  CHECK(reported(late(std::runtime_error{"disk full"}), false) ==
         "penstock: worker_pool: a worker's exception, never retrieved: disk full\n");
-  CHECK(told(late(7), false) ==
+  CHECK(reported(late(7), false) ==
         "penstock: worker_pool: a worker's exception, never retrieved: not a std::exception\n");
-  CHECK(told(late(std::runtime_error{"disk full"}), true).empty());
-  CHECK(told([](const std::stop_token&, std::size_t) {}, false).empty());
+  CHECK(reported(late(std::runtime_error{"disk full"}), true).empty());
+  CHECK(reported([](const std::stop_token&, std::size_t) {}, false).empty());
 }
 
 TEST_CASE("the first of several exceptions is stored", "[load]") {
@@ -332,7 +332,7 @@ TEST_CASE(
     "a thread that cannot be started is reported with the option to lower, and the others "
     "stop",
     "[load][fault:memory-6]") {
-  enum outcome { told = 0, not_told = 1, not_stopped = 2, cannot_lower = 3 };
+  enum outcome { reported = 0, not_reported = 1, not_stopped = 2, cannot_lower = 3 };
   const ::pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -351,11 +351,11 @@ TEST_CASE(
                         text.find(" of 8 cannot be started: lower workers") != std::string::npos &&
                         text.find("address space (ulimit -v)") != std::string::npos &&
                         error.code() == std::errc::resource_unavailable_try_again;
-      if (!says) ::_exit(not_told);
+      if (!says) ::_exit(not_reported);
     }
     int begun = 0;
     for (const auto& runs : state.runs) begun += runs.load();
-    ::_exit(state.ended.load() == begun && state.wakes.load() != 0 ? told : not_stopped);
+    ::_exit(state.ended.load() == begun && state.wakes.load() != 0 ? reported : not_stopped);
   }
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
@@ -364,13 +364,13 @@ TEST_CASE(
     WARN("not tested: the process may not give up its right to start threads");
     return;
   }
-  CHECK(WEXITSTATUS(status) == told);
+  CHECK(WEXITSTATUS(status) == reported);
 }
 
 TEST_CASE("a thread whose stack does not fit the address space is reported with that limit",
           "[load]") {
   if (test::sanitized) return;  // a sanitizer needs address space itself
-  enum outcome { told = 0, not_told = 1, cannot_lower = 3 };
+  enum outcome { reported = 0, not_reported = 1, cannot_lower = 3 };
   const ::pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -383,7 +383,7 @@ TEST_CASE("a thread whose stack does not fit the address space is reported with 
       const std::string text = error.what();
       const bool says = text.starts_with("worker_pool: thread 1 of 2 cannot be started") &&
                         text.find("address space (ulimit -v)") != std::string::npos;
-      ::_exit(says ? told : not_told);
+      ::_exit(says ? reported : not_reported);
     }
   }
   int status = 0;
@@ -393,5 +393,5 @@ TEST_CASE("a thread whose stack does not fit the address space is reported with 
     WARN("not tested: address space is not limited here, as by qemu");
     return;
   }
-  CHECK(WEXITSTATUS(status) == told);
+  CHECK(WEXITSTATUS(status) == reported);
 }

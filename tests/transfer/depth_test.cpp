@@ -266,11 +266,11 @@ TEST_CASE("kept leases can hold every slot, even after the depth was reduced", "
 TEST_CASE("a device that rejects a new slot does not end the loop and is not asked again",
           "[transfer]") {
   struct rejecting : ps::cpu_device {
-    std::shared_ptr<std::atomic<int>> asked = std::make_shared<std::atomic<int>>(0);
+    std::shared_ptr<std::atomic<int>> requested = std::make_shared<std::atomic<int>>(0);
     std::shared_ptr<std::atomic<bool>> rejects = std::make_shared<std::atomic<bool>>(false);
     [[nodiscard]] void* allocate(std::size_t bytes) const {
       if (*rejects) {
-        ++*asked;
+        ++*requested;
         throw std::runtime_error("no memory");
       }
       return ps::cpu_device::allocate(bytes);
@@ -286,7 +286,7 @@ TEST_CASE("a device that rejects a new slot does not end the loop and is not ask
   CHECK(next == 4000);
   CHECK(feed.depth() == 2);
   CHECK(feed.tuning().now.depth == 2);
-  CHECK(*device.asked <= 1);
+  CHECK(*device.requested <= 1);
 }
 
 TEST_CASE("noise alone does not increase the depth", "[transfer]") {

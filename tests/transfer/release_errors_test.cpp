@@ -62,18 +62,18 @@ TEST_CASE("rejections may be recorded on other threads while the consumer checks
       --running;
     });
   }
-  int told = 0;
+  int reported = 0;
   const auto ask = [&] {
     try {
       all.rethrow();
     } catch (const std::runtime_error& rejection) {
-      told += std::string_view{rejection.what()} == "rejected" ? 1 : 0;
+      reported += std::string_view{rejection.what()} == "rejected" ? 1 : 0;
     }
   };
   while (running != 0) ask();
   for (auto& other : others) other.join();
   ask();
-  CHECK(told >= 1);
-  CHECK(told <= threads * rounds);
+  CHECK(reported >= 1);
+  CHECK(reported <= threads * rounds);
   CHECK_FALSE(all.any());
 }

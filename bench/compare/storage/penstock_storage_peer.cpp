@@ -142,24 +142,24 @@ class whole_files {
 };
 
 template <class Data, class Order>
-void run(Data data, const Order& order, const wanted& asked) {
-  const std::uint64_t batches = data.size() / asked.batch;  // number of batches per epoch
-  ps::loader_options how{.batch_size = asked.batch,
-                         .workers = asked.workers,
-                         .prefetch = asked.prefetch,
+void run(Data data, const Order& order, const wanted& requested) {
+  const std::uint64_t batches = data.size() / requested.batch;  // number of batches per epoch
+  ps::loader_options how{.batch_size = requested.batch,
+                         .workers = requested.workers,
+                         .prefetch = requested.prefetch,
                          .last_batch = ps::last_batch::drop};
   how.memory.budget = ps::memory_budget::share(0.8);
-  how.tuning.chunk = asked.chunk;
+  how.tuning.chunk = requested.chunk;
   ps::loader loader{std::move(data), order, how};
-  const std::uint64_t left_out = (std::max)(batches * asked.warm_epochs, std::uint64_t{1});
+  const std::uint64_t left_out = (std::max)(batches * requested.warm_epochs, std::uint64_t{1});
   std::uint64_t number = 0;
   std::size_t samples = 0;
   double busy = 0;
   double begin = 0;
   double cpu = 0;
   std::optional<ps::loader_stats> before;
-  for (auto& batch : loader.epochs(0, asked.warm_epochs + asked.epochs)) {
-    if (asked.step.count() > 0) std::this_thread::sleep_for(asked.step);
+  for (auto& batch : loader.epochs(0, requested.warm_epochs + requested.epochs)) {
+    if (requested.step.count() > 0) std::this_thread::sleep_for(requested.step);
     if (++number < left_out) continue;
     if (number == left_out) {
       before = loader.stats();
@@ -167,8 +167,8 @@ void run(Data data, const Order& order, const wanted& asked) {
       begin = now();
       continue;
     }
-    busy += asked.step.count();  // the planned time, because a sleep that takes longer does not
-                                 // count as work
+    busy += requested.step.count();  // the planned time, because a sleep that takes longer does not
+                                     // count as work
     samples += batch.size();
   }
   const double seconds = now() - begin;
@@ -178,14 +178,14 @@ void run(Data data, const Order& order, const wanted& asked) {
 
 // The floor: each thread claims the next file and reads it into its own memory, which is of the
 // same kind as the loader's slots.
-void loop(const wanted& asked, int flags) {
+void loop(const wanted& requested, int flags) {
   const ps::cpu_device device;
-  const std::size_t count = asked.files.size();
+  const std::size_t count = requested.files.size();
   std::uint64_t longest = 0;
-  for (const std::string& path : asked.files) {
+  for (const std::string& path : requested.files) {
     longest = (std::max)(longest, in_pages(std::filesystem::file_size(path)));
   }
-  std::vector<std::byte*> memory(asked.workers);
+  std::vector<std::byte*> memory(requested.workers);
   for (std::byte*& one : memory) {
     // Freed at the end of the process.
     one = static_cast<std::byte*>(device.allocate_pageable(longest));
@@ -196,8 +196,8 @@ void loop(const wanted& asked, int flags) {
   std::vector<std::jthread> threads;
   for (std::byte* const one : memory) {
     threads.emplace_back([&, out = std::span{one, longest}] {
-      for (std::size_t at = 0; (at = next.fetch_add(1)) < count * asked.epochs;) {
-        const int file = ::open(asked.files[at % count].c_str(), O_RDONLY | O_CLOEXEC | flags);
+      for (std::size_t at = 0; (at = next.fetch_add(1)) < count * requested.epochs;) {
+        const int file = ::open(requested.files[at % count].c_str(), O_RDONLY | O_CLOEXEC | flags);
         std::size_t filled = 0;
         for (ssize_t got = 1; got > 0; filled += static_cast<std::size_t>(got)) {
           got = (std::max)(::read(file, out.data() + filled, out.size() - filled), ssize_t{0});
@@ -208,7 +208,7 @@ void loop(const wanted& asked, int flags) {
     });
   }
   threads.clear();
-  print(0, count * asked.epochs, now() - begin, cpu_seconds() - cpu, "");
+  print(0, count * requested.epochs, now() - begin, cpu_seconds() - cpu, "");
 }
 
 #ifdef PENSTOCK_STORAGE_PARQUET
@@ -266,46 +266,48 @@ using typed_row_of_40 =
                  std::index_sequence<116, 169, 180, 186>{}));
 #endif
 
-void run(const wanted& asked) {
+void run(const wanted& requested) {
   const ps::shuffled shuffled{.seed = 1};
-  if (asked.kind == "files" || asked.kind == "direct_files") {
-    return run(whole_files{asked.files, asked.kind == "direct_files"}, shuffled, asked);
+  if (requested.kind == "files" || requested.kind == "direct_files") {
+    return run(whole_files{requested.files, requested.kind == "direct_files"}, shuffled, requested);
   }
-  if (asked.kind == "loop") return loop(asked, 0);
-  if (asked.kind == "direct_loop") return loop(asked, O_DIRECT);
+  if (requested.kind == "loop") return loop(requested, 0);
+  if (requested.kind == "direct_loop") return loop(requested, O_DIRECT);
 #ifdef PENSTOCK_STORAGE_JPEG
-  if (asked.kind == "images") {
+  if (requested.kind == "images") {
     std::vector<ps::blob_entry> entries;
-    for (const std::string& path : asked.files) entries.push_back({path});
+    for (const std::string& path : requested.files) entries.push_back({path});
     return run(ps::blob_list{entries} | ps::decode_images<ps::jpeg_decoder>(ps::whole{800}),
-               shuffled, asked);
+               shuffled, requested);
   }
 #endif
 #ifdef PENSTOCK_STORAGE_PARQUET
   const auto by_group = [](const auto& data) {
     return ps::block_shuffled{.seed = 1, .block = data.block()};
   };
-  if (asked.kind == "blobs") {
-    blob_rows rows{asked.files};
+  if (requested.kind == "blobs") {
+    blob_rows rows{requested.files};
     const auto order = by_group(rows);
-    return run(std::move(rows), order, asked);
+    return run(std::move(rows), order, requested);
   }
   const auto columns = [&]<class Row>(std::type_identity<Row>, bool direct) {
     // Space for two row groups per worker, because a chunk overlaps at most two row groups.
     constexpr std::size_t group_bytes = 6144 * 160;
     ps::parquet_dataset<Row> rows{
-        asked.files, {.cache_bytes = 2 * (asked.workers + 1) * group_bytes, .direct = direct}};
+        requested.files,
+        {.cache_bytes = 2 * (requested.workers + 1) * group_bytes, .direct = direct}};
     const auto order = by_group(rows);
-    wanted in_groups = asked;
+    wanted in_groups = requested;
     in_groups.prefetch = 0;
     in_groups.chunk = rows.block();
     return run(std::move(rows), order, in_groups);
   };
-  if (asked.kind == "columns") return columns(std::type_identity<row_of_40>{}, false);
-  if (asked.kind == "direct_columns") return columns(std::type_identity<row_of_40>{}, true);
-  if (asked.kind == "typed_columns") return columns(std::type_identity<typed_row_of_40>{}, false);
+  if (requested.kind == "columns") return columns(std::type_identity<row_of_40>{}, false);
+  if (requested.kind == "direct_columns") return columns(std::type_identity<row_of_40>{}, true);
+  if (requested.kind == "typed_columns")
+    return columns(std::type_identity<typed_row_of_40>{}, false);
 #endif
-  throw std::runtime_error("no kind " + asked.kind + " in this build");
+  throw std::runtime_error("no kind " + requested.kind + " in this build");
 }
 
 }  // namespace

@@ -56,8 +56,8 @@ int main(int argc, char** argv) try {
   torch::manual_seed(1);
   torch::set_num_threads(1);
   network step;
-  const compare::training asked{words[0], std::stoul(words[1]), std::stoul(words[2])};
-  compare::train_and_print(compare::normalised_photos(asked.folder), asked,
+  const compare::training requested{words[0], std::stoul(words[1]), std::stoul(words[2])};
+  compare::train_and_print(compare::normalised_photos(requested.folder), requested,
                            [&](auto batch) { step(std::move(batch)); });
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s: %s\n", argv[0], error.what());

@@ -20,7 +20,7 @@ int main(int argc, char** argv) try {
     std::fprintf(stderr, "usage: %s FOLDER WORKERS EPOCHS STEP_SECONDS floats|bytes\n", argv[0]);
     return 2;
   }
-  const compare::training asked{words[0], std::stoul(words[1]), std::stoul(words[2])};
+  const compare::training requested{words[0], std::stoul(words[1]), std::stoul(words[2])};
   const std::chrono::duration<double> length{std::stod(words[3])};
   // Owns the batch until the step has read it, like a copy to an accelerator.
   const auto step = [=](auto batch) {
@@ -28,9 +28,9 @@ int main(int argc, char** argv) try {
     std::this_thread::sleep_for(length);
   };
   if (words[4] == "floats") {
-    compare::train_and_print(compare::normalised_photos(asked.folder), asked, step);
+    compare::train_and_print(compare::normalised_photos(requested.folder), requested, step);
   } else {
-    compare::train_and_print(compare::cropped_photos(asked.folder), asked, step);
+    compare::train_and_print(compare::cropped_photos(requested.folder), requested, step);
   }
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s: %s\n", argv[0], error.what());

@@ -60,10 +60,10 @@ inline auto normalised_photos(const std::string& folder) {
 /// receives the lease. The warm-up and the measured epochs are separate ranges, so that no measured
 /// batch is prefetched during the warm-up.
 template <class Photos, class Step>
-void train_and_print(Photos photos, const training& asked, Step step) {
+void train_and_print(Photos photos, const training& requested, Step step) {
   ps::loader loader{std::move(photos),
                     ps::shuffled{.seed = 1},
-                    {.batch_size = batch_size, .workers = asked.workers}};
+                    {.batch_size = batch_size, .workers = requested.workers}};
   seen checked;
   std::size_t values = 0;
   for (auto& batch : loader.epoch(0)) {
@@ -80,7 +80,7 @@ void train_and_print(Photos photos, const training& asked, Step step) {
   double busy = 0;
   const double cpu_before = cpu_seconds();
   const double start = now();
-  for (auto& batch : loader.epochs(1, 1 + asked.epochs)) {
+  for (auto& batch : loader.epochs(1, 1 + requested.epochs)) {
     samples += batch.size();
     const double begun = now();
     step(std::move(batch));

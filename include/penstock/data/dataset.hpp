@@ -51,7 +51,7 @@ concept has_lengths = requires(const D& d, std::uint64_t i) {
 
 /// A dataset that returns the lengths of a sample's ragged fields before the sample is read.
 template <class D>
-concept tells_lengths =
+concept reports_lengths =
     has_record<D> && D::record_type::ragged_fields != 0 && (has_lengths<D> || has_length<D>);
 
 template <class D>
@@ -284,7 +284,7 @@ inline constexpr bool function_borrows<F> = F::borrows;
 template <class D>
 concept dataset = detail::has_record<D> && detail::has_size<D> &&
                   (!D::record_type::has_dynamic_extents || detail::has_extents<D>) &&
-                  (D::record_type::ragged_fields == 0 || detail::tells_lengths<D>) &&
+                  (D::record_type::ragged_fields == 0 || detail::reports_lengths<D>) &&
                   (detail::reads<D> || detail::reads_randomly<D> || detail::reads_chunks<D> ||
                    detail::reads_chunks_in_context<D>);
 
@@ -300,7 +300,7 @@ constexpr void require_dataset() {
     static_assert(!D::record_type::has_dynamic_extents || has_extents<D>,
                   "penstock: a dataset with dyn extents needs "
                   "`record_extents<record_type> extents() const`");
-    static_assert(D::record_type::ragged_fields == 0 || tells_lengths<D>,
+    static_assert(D::record_type::ragged_fields == 0 || reports_lengths<D>,
                   "penstock: a dataset with a ragged field needs `std::uint64_t "
                   "length(std::uint64_t) const`; with several, `sample_lengths<record_type> "
                   "lengths(std::uint64_t) const`");
@@ -325,7 +325,7 @@ template <dataset D>
 /// Returns the lengths of the ragged fields of sample `index`, in field order. Exceptions of the
 /// dataset propagate.
 template <dataset D>
-  requires detail::tells_lengths<D>
+  requires detail::reports_lengths<D>
 [[nodiscard]] sample_lengths<typename D::record_type> lengths_of(const D& data,
                                                                  std::uint64_t index) {
   if constexpr (detail::has_lengths<D>) {

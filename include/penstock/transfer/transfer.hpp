@@ -84,7 +84,7 @@ class replay {
   using batch_type = typename Feed::batch_type;
 
   explicit replay(std::shared_ptr<Feed> flow) : flow_(std::move(flow)) {
-    kept_.reserve(flow_->engine().depth());
+    retained_.reserve(flow_->engine().depth());
   }
   replay(replay&&) = delete;
   ~replay() { end(); }
@@ -100,10 +100,10 @@ class replay {
     left_ = batches;
     given_ = 0;
     try {
-      while (kept_.empty() || flow_->engine().has_room()) {
+      while (retained_.empty() || flow_->engine().has_room()) {
         auto batch = flow_->next();
         if (!batch) break;
-        kept_.push_back(std::move(batch));
+        retained_.push_back(std::move(batch));
       }
       flow_->engine().drain();
       flow_->engine().synchronize();
@@ -119,7 +119,7 @@ class replay {
   /// false.
   bool advance() {
     if (!flow_->engine().is_live(serial_)) {
-      kept_.clear();
+      retained_.clear();
       flow_->engine().require_whole();
       return false;
     }
@@ -127,7 +127,7 @@ class replay {
       abandon();
       throw cancelled("cancelled: a stop of the source was requested during a replay");
     }
-    if (left_ == 0 || kept_.empty()) {
+    if (left_ == 0 || retained_.empty()) {
       try {
         flow_->engine().synchronize();
       } catch (...) {
@@ -138,8 +138,8 @@ class replay {
       return false;
     }
     --left_;
-    place_ = static_cast<std::size_t>(given_++ % kept_.size());
-    if (batch_type& again = kept_[place_]) {
+    place_ = static_cast<std::size_t>(given_++ % retained_.size());
+    if (batch_type& again = retained_[place_]) {
       if constexpr (checked) again = batch_type{std::move(again)};  // any thread may use the lease
       return true;
     }
@@ -150,7 +150,9 @@ class replay {
   }
 
   /// Returns the current lease of the consumer.
-  [[nodiscard]] batch_type& current() noexcept { return kept_.empty() ? none_ : kept_[place_]; }
+  [[nodiscard]] batch_type& current() noexcept {
+    return retained_.empty() ? none_ : retained_[place_];
+  }
 
   /// Ends the range `range`, unless another range has been started since.
   void finish(std::uint64_t range) noexcept {
@@ -162,7 +164,7 @@ class replay {
 
   /// Ends the range, and counts its batches.
   void end() noexcept {
-    if (!flow_->engine().is_live(serial_)) return kept_.clear();
+    if (!flow_->engine().is_live(serial_)) return retained_.clear();
     try {
       flow_->engine().synchronize();  // The loop may have ended early.
       if (given_ != 0) flow_->engine().record_replay(given_, clock::now() - begin_);
@@ -172,12 +174,12 @@ class replay {
   }
   /// Ends the range.
   void abandon() noexcept {
-    kept_.clear();
+    retained_.clear();
     flow_->finish(serial_);
   }
 
   std::shared_ptr<Feed> flow_;
-  std::vector<batch_type> kept_;
+  std::vector<batch_type> retained_;
   batch_type none_;  // result of `current` after the end
   std::size_t place_ = 0;
   std::uint64_t serial_ = 0;

@@ -64,7 +64,7 @@ class erased_dataset_of final : public erased_dataset<typename D::record_type> {
   [[nodiscard]] record_extents<record> extents() const override { return extents_of(data_); }
   [[nodiscard]] sample_lengths<record> lengths(
       [[maybe_unused]] std::uint64_t index) const override {
-    if constexpr (tells_lengths<D>) {
+    if constexpr (reports_lengths<D>) {
       return lengths_of(data_, index);
     } else {
       return {};

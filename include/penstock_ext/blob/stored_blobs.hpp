@@ -537,8 +537,8 @@ class stored_blobs {
  private:
   struct state {
     template <class From>
-    state(From&& from, std::vector<stored_blob> list, const stored_blobs_options& wishes)
-        : store(std::forward<From>(from)), blobs(std::move(list)), options(wishes) {
+    state(From&& from, std::vector<stored_blob> list, const stored_blobs_options& requested)
+        : store(std::forward<From>(from)), blobs(std::move(list)), options(requested) {
       if (options.threads < 1 || options.threads > 256) {
         throw option_error("threads", std::to_string(options.threads) + " is not from 1 to 256");
       }
@@ -583,7 +583,7 @@ class stored_blobs {
 /// Deduces a reference for an lvalue store and a value for an rvalue store.
 template <class Store>
 stored_blobs(Store&&, std::vector<stored_blob>,
-             const stored_blobs_options& = {}) -> stored_blobs<detail::kept_store<Store>>;
+             const stored_blobs_options& = {}) -> stored_blobs<detail::store_member<Store>>;
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

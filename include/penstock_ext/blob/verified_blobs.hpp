@@ -192,7 +192,7 @@ class verified_blobs {
 
 /// Deduces a reference for an lvalue source and a value for an rvalue source.
 template <class Source>
-verified_blobs(Source&&, std::string) -> verified_blobs<detail::kept_store<Source>>;
+verified_blobs(Source&&, std::string) -> verified_blobs<detail::store_member<Source>>;
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

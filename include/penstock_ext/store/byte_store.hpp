@@ -199,7 +199,7 @@ struct delete_unless_forked {
 /// The member type for a store passed as `Store`: a reference for an lvalue, and a value for an
 /// rvalue.
 template <class Store>
-using kept_store =
+using store_member =
     std::conditional_t<std::is_lvalue_reference_v<Store>, const std::remove_cvref_t<Store>&,
                        std::remove_cvref_t<Store>>;
 

@@ -794,8 +794,8 @@ class basic_local_store {
   }
 
   struct state {
-    state(std::string root, const local_store_options& wishes, Calls with)
-        : options(wishes),
+    state(std::string root, const local_store_options& requested, Calls with)
+        : options(requested),
           calls(std::move(with)),
           files(detail::root_folder{std::move(root)}, options.max_open, options.direct),
           threads(options.threads) {

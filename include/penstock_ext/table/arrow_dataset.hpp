@@ -49,7 +49,7 @@ class arrow_dataset {
   explicit arrow_dataset(arrow_table table, const table_options& options = {})
       : arrow_dataset(
             std::move(table),
-            detail::table_columns{table.schema(), detail::wishes_of(std::type_identity<Record>{}),
+            detail::table_columns{table.schema(), detail::specs_of(std::type_identity<Record>{}),
                                   options, "arrow_dataset"}) {}
 
   /// Returns the number of samples (rows).

@@ -349,7 +349,7 @@ class megatron_documents {
 };
 
 static_assert(token_documents<megatron_documents>);
-static_assert(detail::tells_document_lengths<megatron_documents>);
+static_assert(detail::reports_document_lengths<megatron_documents>);
 static_assert(detail::prefetches_documents<megatron_documents>);
 
 }  // namespace PENSTOCK_ABI

@@ -64,7 +64,7 @@ struct packing_options {
   /// Number of packed windows in the cache, at least 1. Each window occupies about 20 bytes for
   /// each document. If workers read more windows concurrently than the cache holds, they wait for
   /// each other.
-  std::size_t kept_windows = 16;
+  std::size_t cached_windows = 16;
 };
 
 namespace detail {
@@ -83,7 +83,7 @@ namespace detail {
     options.max_documents = options.length < 8 ? 1 : options.length / 8;
   }
   require("max_documents", options.max_documents, options.length);
-  require("kept_windows", options.kept_windows, std::size_t{1} << 20U);
+  require("cached_windows", options.cached_windows, std::size_t{1} << 20U);
   return options;
 }
 
@@ -354,12 +354,14 @@ class window_packer {
     lengths_.clear();
     rests_.clear();
     std::uint64_t full = 0;
-    told_.resize(indices_.size());
-    if constexpr (tells_document_lengths<Documents>) documents_->lengths(indices_, told_);
+    document_lengths_.resize(indices_.size());
+    if constexpr (reports_document_lengths<Documents>)
+      documents_->lengths(indices_, document_lengths_);
     for (std::size_t i = 0; i < indices_.size(); ++i) {
       const std::uint64_t index = indices_[i];
-      if constexpr (!tells_document_lengths<Documents>) told_[i] = documents_->length(index);
-      const std::uint64_t length = told_[i];
+      if constexpr (!reports_document_lengths<Documents>)
+        document_lengths_[i] = documents_->length(index);
+      const std::uint64_t length = document_lengths_[i];
       if (length == 0) continue;
       require_length(index, length);
       const auto place = static_cast<std::uint32_t>(made.documents_.size());
@@ -409,11 +411,11 @@ class window_packer {
   std::uint64_t size_;
   std::optional<permutation> order_;  // order of all documents; empty without documents
   best_fit fit_;
-  std::vector<std::uint64_t> indices_;  // document indices of the window
-  std::vector<std::uint64_t> told_;     // document lengths of the window
-  std::vector<std::uint32_t> lengths_;  // remainder lengths
-  std::vector<std::uint32_t> rests_;    // documents with remainders
-  std::vector<std::uint32_t> row_of_;   // row of each remainder
+  std::vector<std::uint64_t> indices_;           // document indices of the window
+  std::vector<std::uint64_t> document_lengths_;  // document lengths of the window
+  std::vector<std::uint32_t> lengths_;           // remainder lengths
+  std::vector<std::uint32_t> rests_;             // documents with remainders
+  std::vector<std::uint32_t> row_of_;            // row of each remainder
 };
 
 }  // namespace detail
@@ -615,7 +617,7 @@ class piece_hints {
 ///
 /// Construction queries all document lengths and packs each window once, but keeps only 16 bytes
 /// for each window. Reading packs a window again, with allocations, unless it is among the
-/// `kept_windows` cached windows. If readers use all cached windows, a thread that needs another
+/// `cached_windows` cached windows. If readers use all cached windows, a thread that needs another
 /// window waits. Therefore use `sequential`, or `block_shuffled` with blocks of `window_rows()`,
 /// since the documents are already shuffled. `shuffled` works, but packs a window for nearly every
 /// row. `fingerprint()` identifies the packing, so that a loader rejects a saved state of a
@@ -635,7 +637,8 @@ class packed_documents {
   explicit packed_documents(Documents documents, const packing_options& options = {})
       : options_(detail::resolved_packing(options)),
         lengths_(extents_for(options_)),
-        parts_(std::make_unique<parts>(std::forward<Documents>(documents), options_.kept_windows)) {
+        parts_(
+            std::make_unique<parts>(std::forward<Documents>(documents), options_.cached_windows)) {
     const source_type& source = parts_->documents;
     if (source.token_bytes() != sizeof(Token)) {
       detail::throw_option_error(

@@ -72,7 +72,7 @@ namespace detail {
 
 /// A source that returns the lengths of several documents in one call.
 template <class S>
-concept tells_document_lengths =
+concept reports_document_lengths =
     requires(const S& source, std::span<const std::uint64_t> indices,
              std::span<std::uint64_t> lengths) { source.lengths(indices, lengths); };
 

@@ -160,9 +160,9 @@ TEST_CASE("pickled columns are rejected when they are requested", "[blob][fault:
   const ps::mds_shards shards{dir.path(), {.blob = "text"}};
   CHECK(test::content_of(shards, 0) == "text");
   ps::blob_buffer buffer;
-  const auto asked = error_of<ps::option_error>([&] { (void)shards.column(0, "odd", buffer); });
-  CHECK(test::has(asked.what(), "column 'odd' is pkl, and a pickle can run arbitrary code"));
-  CHECK(test::has(asked.what(), "write the column as bytes, a number, json or ndarray"));
+  const auto requested = error_of<ps::option_error>([&] { (void)shards.column(0, "odd", buffer); });
+  CHECK(test::has(requested.what(), "column 'odd' is pkl, and a pickle can run arbitrary code"));
+  CHECK(test::has(requested.what(), "write the column as bytes, a number, json or ndarray"));
   const auto opened = error_of<ps::option_error>(
       [&] { ps::mds_shards(dir.path(), ps::mds_shards_options{.blob = "odd"}); });
   CHECK(opened.option() == "blob");

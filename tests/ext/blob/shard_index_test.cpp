@@ -16,20 +16,20 @@
 namespace ps = penstock;
 using ps::detail::shard_index_path;
 using ps::detail::shard_listing;
-using ps::detail::shard_wishes;
+using ps::detail::shard_selection;
 using ps::detail::split_component;
 using test::archive;
 using test::error_of;
 
 namespace {
 
-const shard_wishes jpg_and_cls{{"jpg"}, "cls", false};
-const shard_wishes complete_ones{{"jpg"}, "cls", true};
+const shard_selection jpg_and_cls{{"jpg"}, "cls", false};
+const shard_selection complete_ones{{"jpg"}, "cls", true};
 
 // Returns the number of samples that are marked as incomplete.
-std::ptrdiff_t left_out(shard_listing& listing) {
+std::ptrdiff_t skipped_of(shard_listing& listing) {
   return std::count_if(listing.samples().begin(), listing.samples().end(), [](const auto& one) {
-    return one.extension == ps::detail::shard_sample::left_out;
+    return one.extension == ps::detail::shard_sample::skipped;
   });
 }
 
@@ -125,8 +125,8 @@ TEST_CASE("an index that is read back lists the same files as the headers", "[bl
   shard_listing listing{"", complete_ones};
   REQUIRE(ps::detail::list_by_index(source, index_of(bytes), listing) == "");
   REQUIRE(listing.samples().size() == 200);
-  CHECK(left_out(listing) == 40);
-  CHECK(left_out(right) == 40);
+  CHECK(skipped_of(listing) == 40);
+  CHECK(skipped_of(right) == 40);
   CHECK(listing.keys() == right.keys());
   CHECK(listing.lines() == right.lines());
   REQUIRE(right.samples().size() == 200);
@@ -202,11 +202,11 @@ TEST_CASE("an index that ends before the archive does, or elsewhere, is rejected
 }
 
 TEST_CASE("a sample without a requested file is named", "[blob][fault:files-4]") {
-  const auto list = [](const std::string& bytes, const shard_wishes& wishes) {
+  const auto list = [](const std::string& bytes, const shard_selection& selection) {
     const test::archive_in_memory source{bytes};
-    shard_listing listing{"shard.tar", wishes};
+    shard_listing listing{"shard.tar", selection};
     ps::detail::list_by_headers(source, listing, nullptr);
-    return left_out(listing);
+    return skipped_of(listing);
   };
   const std::string bytes = archive{}
                                 .add("1.jpg", "")
@@ -241,8 +241,8 @@ TEST_CASE("the error for a sample without an image mentions links in the archive
   const auto found = [](const archive& made) {
     const std::string bytes = made.ended();
     const test::archive_in_memory source{bytes};
-    const shard_wishes wishes{{"jpg"}, "cls", false};
-    shard_listing listing{"shard.tar", wishes};
+    const shard_selection selection{{"jpg"}, "cls", false};
+    shard_listing listing{"shard.tar", selection};
     const auto problem = error_of<ps::missing_component>(
         [&] { ps::detail::list_by_headers(source, listing, nullptr); });
     CHECK(problem.key() == "1");
@@ -263,9 +263,9 @@ TEST_CASE("the error for a sample without an image mentions links in the archive
 }
 
 TEST_CASE("a sample with two files of one extension is named", "[blob][fault:files-4]") {
-  const auto list = [](const std::string& bytes, const shard_wishes& wishes) {
+  const auto list = [](const std::string& bytes, const shard_selection& selection) {
     const test::archive_in_memory source{bytes};
-    shard_listing listing{"shard.tar", wishes};
+    shard_listing listing{"shard.tar", selection};
     ps::detail::list_by_headers(source, listing, nullptr);
     return listing.samples();
   };

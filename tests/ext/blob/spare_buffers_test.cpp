@@ -21,7 +21,7 @@ ps::blob_buffer buffer_of(std::size_t bytes) {
 }
 
 // Returns the number of bytes that the cache keeps of a buffer of this size.
-std::size_t kept_of(spare_buffers& spares, std::size_t bytes) {
+std::size_t reusable_of(spare_buffers& spares, std::size_t bytes) {
   const auto before = spares.bytes();
   ps::blob_buffer buffer = buffer_of(bytes);
   spares.keep(buffer);
@@ -52,9 +52,9 @@ TEST_CASE("a spare buffer is used where it is large enough, and not much larger"
 TEST_CASE("spare buffers are bounded in bytes and in number, and the oldest go",
           "[blob][promise:bounded-10]") {
   spare_buffers spares{100};
-  CHECK(kept_of(spares, 101) == 0);
-  CHECK(kept_of(spares, 60) == 60);
-  CHECK(kept_of(spares, 40) == 40);
+  CHECK(reusable_of(spares, 101) == 0);
+  CHECK(reusable_of(spares, 60) == 60);
+  CHECK(reusable_of(spares, 40) == 40);
   ps::blob_buffer next = buffer_of(50);
   spares.keep(next);
   CHECK(spares.bytes() == 90);  // the buffer of 60 bytes was evicted

@@ -55,18 +55,18 @@ struct ten_each {
 
 // A store that has either all of its objects in local storage or only remote objects. Counts the
 // queries.
-struct asked_store {
-  explicit asked_store(bool has_all) : is_near(has_all) {}
+struct requested_store {
+  explicit requested_store(bool has_all) : is_near(has_all) {}
   [[nodiscard]] static std::uint64_t size_of(std::string_view /*object*/) { return 10; }
   static void read(const ps::byte_range& range) {
     for (std::byte& one : range.out) one = std::byte{};
   }
   [[nodiscard]] bool warm(const ps::upcoming_range& /*range*/) const {
-    ++asked;
+    ++requested;
     return is_near;
   }
   const bool is_near;
-  mutable std::atomic<int> asked{0};
+  mutable std::atomic<int> requested{0};
 };
 
 }  // namespace
@@ -388,19 +388,19 @@ TEST_CASE("a source may go while blobs are read ahead", "[blob]") {
 }
 
 TEST_CASE("in a forked child no store is queried for nearby blobs", "[blob]") {
-  const asked_store store{GENERATE(false, true)};
+  const requested_store store{GENERATE(false, true)};
   const ps::stored_blobs blobs{store, {{"x", 0, 1}, {"x", 1, 1}}, {.threads = 1}};
   blobs.prefetch(0);
-  CHECK(store.asked == 1);
+  CHECK(store.requested == 1);
   CHECK(test::in_child([&] {
           blobs.prefetch(1);
-          return store.asked == 1 ? 7 : 1;
+          return store.requested == 1 ? 7 : 1;
         }) == 7);
 }
 
 TEST_CASE("in a forked child blobs are read on request and destroyed", "[blob]") {
   ten_each of{4};
-  using source = ps::stored_blobs<ps::detail::kept_store<test::counting_store&>>;
+  using source = ps::stored_blobs<ps::detail::store_member<test::counting_store&>>;
   auto blobs = std::make_unique<source>(of.store, of.list, ps::stored_blobs_options{.threads = 1});
   of.store.shut();
   blobs->prefetch(2);

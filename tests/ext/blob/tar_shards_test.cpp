@@ -54,7 +54,7 @@ TEST_CASE("samples are numbered consecutively across tar shards", "[blob]") {
   const ps::tar_shards shards{dir.path("{0..2}.tar")};
   REQUIRE(shards.size() == 9);
   CHECK(shards.shards() == 3);
-  CHECK(shards.left_out() == 0);
+  CHECK(shards.skipped() == 0);
   for (std::uint64_t i = 0; i < 9; ++i) {
     CHECK(test::content_of(shards, i) == "picture " + std::to_string(i));
     CHECK(shards.label(i) == static_cast<std::int64_t>(100 + i));
@@ -141,7 +141,7 @@ TEST_CASE("samples that are incomplete are named, or left out and counted", "[bl
   CHECK(error_of<ps::missing_component>([&] { ps::tar_shards{dir.path("a.tar")}; }).key() == "1");
   const ps::tar_shards shards{dir.path("a.tar"), {.skip_incomplete = true}};
   CHECK(shards.size() == 1);
-  CHECK(shards.left_out() == 1);
+  CHECK(shards.skipped() == 1);
   CHECK(shards.label(0) == 2);
 }
 
@@ -282,7 +282,7 @@ TEST_CASE("hidden files and files of the shard are skipped and counted", "[blob]
     const ps::tar_shards shards{dir.path("a.tar"), {.index = ps::shard_index::keep}};
     CHECK(shards.listed_from_index() == static_cast<std::size_t>(pass));
     CHECK(test::labels_of(shards) == std::vector<std::int64_t>{1, 2});
-    CHECK(shards.left_out() == 0);
+    CHECK(shards.skipped() == 0);
     CHECK(shards.hidden() == (pass == 0 ? 6 : 5));  // an index does not list ._0.jpg
     REQUIRE(shards.warnings().size() == 1);
     CHECK(test::has(shards.warnings()[0], "such as __meta__/info.json"));

@@ -464,13 +464,14 @@ TEST_CASE("a child created by fork does not affect a bulk transfer of its parent
       }
       return false;
     };
-    const bool is_told = saving.done() && is_rejected([&] { saving.wait(); }) &&
-                         is_rejected([&] { saving.wait(stream); }) && is_rejected([&] {
-                           (void)copier->upload(stream, std::span{back}, ps::memory_source{here});
-                         });
+    const bool is_reported =
+        saving.done() && is_rejected([&] { saving.wait(); }) &&
+        is_rejected([&] { saving.wait(stream); }) && is_rejected([&] {
+          (void)copier->upload(stream, std::span{back}, ps::memory_source{here});
+        });
     saving = {};
     copier.reset();
-    return is_told && written.alive == 1 ? 7 : 1;
+    return is_reported && written.alive == 1 ? 7 : 1;
   });
   CHECK(end == 7);
   written.open.store(1);

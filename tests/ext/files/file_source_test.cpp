@@ -45,9 +45,9 @@ bool same(const std::vector<std::byte>& found, const test::file_bytes& expected)
 // A source of endless content and unknown size.
 struct endless {
   std::string name = "endless";
-  std::uint64_t asked = 0;
+  std::uint64_t requested = 0;
   std::size_t read(std::span<std::byte> out) {
-    asked += out.size();
+    requested += out.size();
     return out.size();
   }
   std::uint64_t available() const { return 0; }
@@ -95,7 +95,7 @@ TEST_CASE("no request to a source exceeds its limit", "[files]") {
   std::vector<std::byte> bytes;
   CHECK(ps::detail::append_bytes(source, bytes, 5'000'000) == 5'000'000);
   CHECK(bytes.size() == 5'000'000);
-  CHECK(source.asked == 5'000'000);
+  CHECK(source.requested == 5'000'000);
 }
 
 TEST_CASE("memory grows with the file and not with the requested size",

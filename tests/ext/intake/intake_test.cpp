@@ -867,19 +867,19 @@ TEST_CASE("a slot whose work can't be waited for is never used again",
   CHECK(push_frame(in, 1));
   CHECK_FALSE(in.try_acquire());
   auto batch = in.next();
-  std::atomic<bool> was_told{false};
+  std::atomic<bool> was_reported{false};
   sleeper patient{[&] {
     try {
       static_cast<void>(in.acquire());
     } catch (const ps::leases_exhausted&) {
-      was_told = true;
+      was_reported = true;
     }
   }};
   patient.wait_until_it_sleeps();
   reject(true);
   CHECK_THROWS_AS(batch.release_after(stream), device_fault);
   patient.join();
-  CHECK(was_told);
+  CHECK(was_reported);
   CHECK_THROWS_AS(in.try_acquire(), ps::leases_exhausted);
   CHECK(in.stats().committed == 1);
   in.close();

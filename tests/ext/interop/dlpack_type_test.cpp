@@ -13,7 +13,7 @@ namespace dl = penstock::dlpack;
 namespace {
 
 /// A type for which a program has specified the wrong size.
-struct half_told {
+struct half_reported {
   std::uint32_t bits;
 };
 struct unknown_number {};
@@ -25,10 +25,10 @@ static_assert(!dl::element<unknown_number> && !dl::element<long double>);
 }  // namespace
 
 template <>
-struct penstock::dlpack::type_of<half_told> {
+struct penstock::dlpack::type_of<half_reported> {
   static constexpr data_type value{type_code::floating, 16, 1};
 };
-static_assert(!dl::element<half_told>, "a word for 16 bits of a type that has 32");
+static_assert(!dl::element<half_reported>, "a word for 16 bits of a type that has 32");
 
 TEST_CASE("element types have the names that array libraries use", "[interop]") {
   CHECK(dl::to_string(dl::type_of<bool>::value) == "bool");

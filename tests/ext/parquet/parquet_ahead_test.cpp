@@ -34,27 +34,27 @@ namespace ps = penstock;
 
 namespace {
 
-using asked_range = std::pair<std::uint64_t, std::uint64_t>;
+using requested_range = std::pair<std::uint64_t, std::uint64_t>;
 
 // The recorded ranges. Tests run one after another, but the threads of a test may call
 // concurrently.
-struct asked_log {
+struct request_log {
   std::mutex mutex;
-  std::vector<asked_range> ranges;
+  std::vector<requested_range> ranges;
 
-  std::vector<asked_range> taken() {
+  std::vector<requested_range> taken() {
     const std::lock_guard lock{mutex};
     return std::exchange(ranges, {});
   }
 };
 
-asked_log& asked() {
-  static asked_log log;
+request_log& requested() {
+  static request_log log;
   return log;
 }
 
-asked_log& read_now() {
-  static asked_log log;
+request_log& read_now() {
+  static request_log log;
   return log;
 }
 
@@ -62,9 +62,9 @@ asked_log& read_now() {
 
 extern "C" int posix_fadvise(int, ::off_t offset, ::off_t bytes,
                              int) noexcept(noexcept(::posix_fadvise(0, 0, 0, 0))) {
-  const std::lock_guard lock{asked().mutex};
-  asked().ranges.emplace_back(static_cast<std::uint64_t>(offset),
-                              static_cast<std::uint64_t>(bytes));
+  const std::lock_guard lock{requested().mutex};
+  requested().ranges.emplace_back(static_cast<std::uint64_t>(offset),
+                                  static_cast<std::uint64_t>(bytes));
   return 0;
 }
 
@@ -81,7 +81,7 @@ namespace {
 using labelled = ps::record<ps::field<"label", std::int64_t>, ps::field<"x", float>>;
 
 // Returns the range from the start of the first chunk to the end of the second chunk.
-asked_range one_range(const std::vector<ps::detail::parquet_chunk>& chunks) {
+requested_range one_range(const std::vector<ps::detail::parquet_chunk>& chunks) {
   return {chunks[0].offset, chunks[1].offset + chunks[1].bytes - chunks[0].offset};
 }
 
@@ -107,17 +107,17 @@ TEST_CASE("the columns of upcoming row groups are requested once until they are 
   const auto chunks = file.chunks(2, {0, 2});
   REQUIRE(chunks.size() == 2);
   CHECK(file.chunks(2, {0, 1, 2}).size() == 3);
-  const std::vector<asked_range> both{one_range(chunks)};
-  (void)asked().taken();
+  const std::vector<requested_range> both{one_range(chunks)};
+  (void)requested().taken();
   const std::vector<std::uint64_t> rows{25, 29, 21, 40,
                                         (std::numeric_limits<std::uint64_t>::max)()};
   data.prefetch_hint(rows);
-  CHECK(asked().taken() == both);
+  CHECK(requested().taken() == both);
   data.prefetch_hint(rows);
-  CHECK(asked().taken().empty());
+  CHECK(requested().taken().empty());
   (void)test::read_batch(data, {20});
   data.prefetch_hint(rows);
-  CHECK(asked().taken() == both);
+  CHECK(requested().taken() == both);
   std::uint64_t bytes = 0;
   for (const auto& chunk : chunks) bytes += chunk.bytes;
   CHECK(data.storage_size(20) == (bytes + 9) / 10);
@@ -131,11 +131,11 @@ TEST_CASE("the row group of an upcoming blob is requested once until it is read"
   const ps::parquet_blobs texts{{path}, {.columns = {.blob = "text", .label = "label"}}};
   const ps::detail::parquet_file file{path};
   const auto chunks = file.chunks(1, {1, 2});
-  const std::vector<asked_range> expected{one_range(chunks)};
-  (void)asked().taken();
+  const std::vector<requested_range> expected{one_range(chunks)};
+  (void)requested().taken();
   for (int times = 0; times < 2; ++times) {
     for (const std::uint64_t row : {15U, 11U, 40U}) texts.prefetch(row);
-    CHECK(asked().taken() == expected);
+    CHECK(requested().taken() == expected);
     CHECK(texts.label(12) == 12);
   }
   CHECK(texts.storage_size(12) == (chunks[0].bytes + chunks[1].bytes + 9) / 10);
@@ -148,7 +148,7 @@ TEST_CASE("a loader with lookahead requests each row group before it is decoded"
   const std::string path = test::written(dir.path("a.parquet"), three_columns(80), 10);
   for (const std::size_t workers : {0U, 2U}) {
     const ps::parquet_dataset<labelled> data{path};
-    (void)asked().taken();
+    (void)requested().taken();
     ps::loader loader{data,
                       ps::block_shuffled{.seed = 3, .block = data.block()},
                       {.batch_size = 8, .workers = workers, .lookahead_bytes = 1 << 20}};
@@ -158,7 +158,8 @@ TEST_CASE("a loader with lookahead requests each row group before it is decoded"
     }
     CHECK(sum == 79 * 80 / 2);
     CHECK(loader.stats().ahead.failed == 0);
-    if (workers == 0) CHECK(asked().taken().size() >= 7);  // workers may read some row groups first
+    if (workers == 0)
+      CHECK(requested().taken().size() >= 7);  // workers may read some row groups first
   }
 }
 
@@ -194,7 +195,7 @@ TEST_CASE("adjacent columns of a row group are read in one call", "[parquet]") {
            test::numbers("label", "l", test::counted<std::int64_t>(4))});
   const auto plain = parquet::WriterProperties::Builder{}.disable_dictionary()->build();
   const std::string far = test::written(dir.path("far.parquet"), apart, 4, plain);
-  std::vector<asked_range> each;
+  std::vector<requested_range> each;
   for (const auto& chunk : ps::detail::parquet_file{far}.chunks(0, {0, 2})) {
     each.emplace_back(chunk.offset, chunk.bytes);
   }
@@ -210,7 +211,7 @@ TEST_CASE("row groups bypass the page cache if requested, without prefetching", 
   const ps::parquet_blobs texts{{link},
                                 {.columns = {.blob = "text", .label = "label"}, .direct = true}};
   (void)read_now().taken();
-  (void)asked().taken();
+  (void)requested().taken();
   const std::vector<std::uint64_t> rows{29, 21, 3};
   data.prefetch_hint(rows);
   texts.prefetch(35);
@@ -222,7 +223,7 @@ TEST_CASE("row groups bypass the page cache if requested, without prefetching", 
     const auto reads = read_now().taken();
     CHECK(reads.size() == 3);  // two row groups, and one group of the blobs
     for (const auto& [offset, bytes] : reads) CHECK((offset % 4096 == 0 && bytes % 4096 == 0));
-    CHECK(asked().taken().empty());
+    CHECK(requested().taken().empty());
   } else {
     WARN("no direct reads in the folder for temporary files");
   }
@@ -289,11 +290,11 @@ TEST_CASE("only the members of a struct that are fields or blobs are read", "[pa
                                    ps::field<"image.height", std::int32_t>>;
   const ps::parquet_dataset<size_of_image> data{path};
   CHECK(data.storage_size(0) == (chunks[0].bytes + chunks[3].bytes + 3) / 4);
-  (void)asked().taken();
+  (void)requested().taken();
   (void)read_now().taken();
   data.prefetch_hint(std::vector<std::uint64_t>{1});
-  CHECK(asked().taken() == std::vector{asked_range{chunks[0].offset, chunks[0].bytes},
-                                       asked_range{chunks[3].offset, chunks[3].bytes}});
+  CHECK(requested().taken() == std::vector{requested_range{chunks[0].offset, chunks[0].bytes},
+                                           requested_range{chunks[3].offset, chunks[3].bytes}});
   auto batch = test::read_batch(data, {3, 0});
   CHECK(bytes_now() == chunks[0].bytes + chunks[3].bytes);
   CHECK(test::values<"image.about.width">(batch) == std::vector<std::int32_t>{203, 200});

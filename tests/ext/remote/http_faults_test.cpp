@@ -208,10 +208,10 @@ TEST_CASE("a store without a free descriptor fails at once", "[remote][fault:sto
 
 TEST_CASE("missing and rejected objects are distinguished without retries",
           "[remote][fault:stores-6]") {
-  std::atomic<int> asked{0};
+  std::atomic<int> requested{0};
   const auto always = [&](int status) {
-    return [&asked, status](const http_request&) {
-      ++asked;
+    return [&requested, status](const http_request&) {
+      ++requested;
       return test::answer(status, {}, "<html>no</html>");
     };
   };
@@ -221,7 +221,7 @@ TEST_CASE("missing and rejected objects are distinguished without retries",
   CHECK(has(fault_of<ps::access_denied>(always(403)).found(), "403"));
   CHECK(has(fault_of<ps::bad_response>(always(204)).found(), "204"));
   CHECK(has(fault_of<ps::bad_response>(always(505)).found(), "505"));
-  CHECK(asked.load() == 6);
+  CHECK(requested.load() == 6);
 }
 
 TEST_CASE("an answer with another range is rejected",
@@ -274,16 +274,16 @@ TEST_CASE(
     "a chunked body that ends early is truncated, and a connection that ends early is "
     "retried",
     "[remote][fault:stores-7]") {
-  std::atomic<int> asked{0};
+  std::atomic<int> requested{0};
   const auto chunks = [&](const std::string& end) {
-    return [&asked, end](const http_request&) {
-      ++asked;
+    return [&requested, end](const http_request&) {
+      ++requested;
       return test::http_reply{
           "HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nshort\r\n" + end, true};
     };
   };
   CHECK(has(fault_of<ps::file_truncated>(chunks("0\r\n\r\n"), 0, 9).found(), "of 5 bytes"));
-  CHECK(asked.load() == 1);
+  CHECK(requested.load() == 1);
   (void)fault_of<ps::store_unreachable>(chunks("4\r\nx"), 0, 9);
   (void)fault_of<ps::store_unreachable>(
       [](const http_request&) { return test::http_reply{"HTTP/1.1 200 OK\r\n\r\nshort", true}; }, 0,
@@ -453,7 +453,7 @@ TEST_CASE("a range with only its first bytes is continued", "[remote][fault:stor
 }
 
 TEST_CASE("the sizes of an object in two answers are compared", "[remote][fault:stores-7]") {
-  const auto asked = [](const std::string& head, const test::range_server::handler& get) {
+  const auto requested = [](const std::string& head, const test::range_server::handler& get) {
     test::range_server server{[&](const http_request& request) {
       if (request.method != "HEAD") return get(request);
       return test::http_reply{"HTTP/1.1 200 Test\r\n" + head + "\r\n"};
@@ -464,17 +464,18 @@ TEST_CASE("the sizes of an object in two answers are compared", "[remote][fault:
     return test::ranged(request, content_of_faults);
   };
   const std::string zero = "Content-Length: 0\r\n";
-  const auto none = error_of<ps::bad_response>([&] { (void)asked(zero, whole); });
+  const auto none = error_of<ps::bad_response>([&] { (void)requested(zero, whole); });
   CHECK(has(none.found(), "0 bytes by HEAD and 1000 bytes by GET"));
-  CHECK(asked("", whole) == 1000);
-  CHECK(asked(zero, [](const auto&) { return test::answer(416, {}); }) == 0);
-  CHECK(asked(zero, [](const auto&) { return test::answer(200, {}); }) == 0);
-  CHECK(asked(zero, [](const auto&) { return test::answer(416, {"Content-Range: bytes */0"}); }) ==
-        0);
+  CHECK(requested("", whole) == 1000);
+  CHECK(requested(zero, [](const auto&) { return test::answer(416, {}); }) == 0);
+  CHECK(requested(zero, [](const auto&) { return test::answer(200, {}); }) == 0);
+  CHECK(requested(zero, [](const auto&) {
+          return test::answer(416, {"Content-Range: bytes */0"});
+        }) == 0);
   const auto twice = error_of<ps::bad_response>(
-      [&] { (void)asked("Content-Length: 999\r\nContent-Length: 1000\r\n", whole); });
+      [&] { (void)requested("Content-Length: 999\r\nContent-Length: 1000\r\n", whole); });
   CHECK(has(twice.expected(), "one Content-Length"));
-  CHECK(asked("Content-Length: 1000\r\nContent-Length: 1000\r\n", whole) == 1000);
+  CHECK(requested("Content-Length: 1000\r\nContent-Length: 1000\r\n", whole) == 1000);
 }
 
 TEST_CASE("sums of an object that was unpacked on the way are not compared",

@@ -514,13 +514,13 @@ TEST_CASE("each key that a listing may name is read, and compared with the size 
 TEST_CASE("a truncated page of a listing is read again from its start",
           "[remote][fault:stores-5]") {
   const aws_variables none{{}};
-  std::atomic<int> asked{0};
+  std::atomic<int> requested{0};
   test::range_server server{[&](const http_request&) {
     const std::string page =
         "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>k</Key>"
         "<Size>1</Size></Contents></ListBucketResult>";
     const auto whole = test::answer(200, {}, page);
-    return asked++ == 0 ? whole.cut(whole.bytes.size() - 20) : whole;
+    return requested++ == 0 ? whole.cut(whole.bytes.size() - 20) : whole;
   }};
   const ps::s3_store store{"b",
                            {.endpoint = server.url(),
@@ -530,7 +530,7 @@ TEST_CASE("a truncated page of a listing is read again from its start",
   const auto objects = store.list();
   REQUIRE(objects.size() == 1);
   CHECK(objects[0].key == "k");
-  CHECK(asked == 2);
+  CHECK(requested == 2);
 }
 
 TEST_CASE("a cyclic listing is rejected", "[remote][fault:stores-7]") {
@@ -588,10 +588,10 @@ TEST_CASE("a key, a token or a name that is far too long is rejected with its pl
   CHECK(problem.expected() == expected);
   CHECK(has(problem.found(), "20000000 bytes: "));
   CHECK(problem.found().size() < 300);
-  const auto unasked = error_of<ps::file_unreadable>([&] { (void)store.size_of(endless); });
-  CHECK(unasked.path().starts_with(server.url() + "/b/kkk"));
-  CHECK(unasked.path().size() < 300);
-  CHECK(has(unasked.found(), "20000000 bytes"));
+  const auto unrequested = error_of<ps::file_unreadable>([&] { (void)store.size_of(endless); });
+  CHECK(unrequested.path().starts_with(server.url() + "/b/kkk"));
+  CHECK(unrequested.path().size() < 300);
+  CHECK(has(unrequested.found(), "20000000 bytes"));
   CHECK(server.requests().size() == 1);
 }
 

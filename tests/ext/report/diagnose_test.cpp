@@ -98,12 +98,12 @@ TEST_CASE("for reads that wait the diagnosis suggests lookahead if the source su
   constexpr std::uint64_t max = static_cast<std::uint64_t>(-1);
   // The loader sends no hints. The suggested amount is the capacity of the source, but initially at
   // most 64 MiB.
-  const auto untold = said_of({.source_bytes = 1000});
-  CHECK(untold.wanted_read_ahead == 1000);
-  CHECK(untold.remedy ==
+  const auto unreported = said_of({.source_bytes = 1000});
+  CHECK(unreported.wanted_read_ahead == 1000);
+  CHECK(unreported.remedy ==
         plain.remedy +
             " Or .lookahead_bytes = 1000: the source can prefetch samples; the gain is not known.");
-  CHECK(untold.gain == plain.gain);
+  CHECK(unreported.gain == plain.gain);
   CHECK(said_of({.source_bytes = max}).wanted_read_ahead == 64U << 20U);
   const played_loop many{
       .load = 400, .computing = 0.001, .copy = 0.1, .body = 1, .workers = 256, .cores = 2};
@@ -187,14 +187,14 @@ TEST_CASE("for reads that compute the diagnosis does not suggest more workers th
 }
 
 TEST_CASE("workers waiting for a core do not wait for a disk", "[report]") {
-  for (const bool tells_queues : {true, false}) {
-    CAPTURE(tells_queues);
+  for (const bool reports_queues : {true, false}) {
+    CAPTURE(reports_queues);
     const auto said = verdict_on({.load = 10,
                                   .copy = 0.1,
                                   .body = 1,
                                   .workers = 8,
                                   .cores = 2,
-                                  .tells_queues = tells_queues});
+                                  .reports_queues = reports_queues});
     CHECK(said.limit == bottleneck::processors);
     CHECK_THAT(said.sentence, Catch::Matchers::EndsWith("reading takes 1.8 of 2 cores"));
   }
@@ -212,7 +212,7 @@ TEST_CASE("workers waiting for a core do not wait for a disk", "[report]") {
   // Workers mostly wait for the disk, and briefly for other programs.
   played_loop waits{
       .load = 40, .computing = 0.02, .copy = 0.1, .body = 1, .workers = 4, .cores = 2};
-  waits.tells_queues = false;
+  waits.reports_queues = false;
   auto reads = waits.play().stats;
   none = reads - reads;
   none.age = {};

@@ -70,9 +70,9 @@ TEST_CASE("a bucketed epoch has every sample once", "[samplers][promise:exact-5]
 }
 
 TEST_CASE("bucketed reads each length once while four windows are in flight", "[samplers]") {
-  std::uint64_t asked = 0;
+  std::uint64_t requested = 0;
   const auto length = [&](std::uint64_t i) noexcept {
-    ++asked;
+    ++requested;
     return i % 7;
   };
   constexpr std::uint64_t window = 4 * 25;
@@ -89,7 +89,7 @@ TEST_CASE("bucketed reads each length once while four windows are in flight", "[
       }
     }
   }
-  CHECK(asked == windows * window);
+  CHECK(requested == windows * window);
 }
 
 TEST_CASE("a bucketed order is the same for any access pattern", "[samplers][promise:exact-5]") {

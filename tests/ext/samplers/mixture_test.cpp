@@ -414,7 +414,7 @@ ps::mixture killed_mixture() {
 
 // Runs all ranks of a world in this process, one rank after the other. Each step reads a byte from
 // `allowed` and writes a byte to `told`.
-[[noreturn]] void train(const test::temp_dir& folder, int world, int allowed, int told) {
+[[noreturn]] void train(const test::temp_dir& folder, int world, int allowed, int reported) {
   const ps::mixture order = killed_mixture();
   std::vector<std::unique_ptr<ps::loader<numbered, ps::sharded<ps::mixture>>>> loaders;
   for (int rank = 0; rank < world; ++rank) {
@@ -447,7 +447,7 @@ ps::mixture killed_mixture() {
         .write(reinterpret_cast<const char*>(&state), sizeof(state))
         .flush();
     std::filesystem::rename(folder.path("new"), folder.path("state"));
-    static_cast<void>(!::write(told, "x", 1));
+    static_cast<void>(!::write(reported, "x", 1));
     for (auto& place : places) ++place;
   }
   ::_exit(0);
@@ -464,9 +464,9 @@ TEST_CASE("a training that is killed a hundred times reads the same samples",
   for (bool is_through = false; !is_through;) {
     const int world = worlds[ps::uniform(gen, std::size_t{0}, worlds.size() - 1)];
     std::array<int, 2> allowed{};
-    std::array<int, 2> told{};
+    std::array<int, 2> reported{};
     REQUIRE(::pipe(allowed.data()) == 0);
-    REQUIRE(::pipe(told.data()) == 0);
+    REQUIRE(::pipe(reported.data()) == 0);
     // The child may run two more steps than the parent waits for, so that a late kill still
     // interrupts a step.
     int left = kills < 100 ? ps::uniform(gen, 0, 2) : 1000;
@@ -476,21 +476,21 @@ TEST_CASE("a training that is killed a hundred times reads the same samples",
     REQUIRE(child >= 0);
     if (child == 0) {
       ::close(allowed[1]);
-      ::close(told[0]);
-      train(folder, world, allowed[0], told[1]);
+      ::close(reported[0]);
+      train(folder, world, allowed[0], reported[1]);
     }
     ::close(allowed[0]);
-    ::close(told[1]);
+    ::close(reported[1]);
     // Kills the child after at most two steps, at a random point. After 100 kills the child may
     // finish, so that the test ends.
     char step = 0;
-    for (; left > 0 && ::read(told[0], &step, 1) == 1; --left) {
+    for (; left > 0 && ::read(reported[0], &step, 1) == 1; --left) {
     }
     ::kill(child, SIGKILL);
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     ::close(allowed[1]);
-    ::close(told[0]);
+    ::close(reported[0]);
     kills += WIFSIGNALED(status) ? 1 : 0;
     is_through = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   }

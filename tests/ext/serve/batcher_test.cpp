@@ -521,12 +521,12 @@ TEST_CASE("a closed batcher serves its requests and accepts no more",
           "[serve][promise:honest-14]") {
   ps::batcher<request> requests{ps::cpu_device{}, {.max_batch_size = 2, .fill = never, .depth = 2}};
   submit_all(requests, {0, 1, 2, 3});
-  std::string told;
+  std::string reported;
   sleeper submitter{[&] {
     try {
       requests.submit(4, written(4));
     } catch (const ps::batcher_closed& problem) {
-      told = problem.what();
+      reported = problem.what();
     }
   }};
   submitter.wait_until_it_sleeps();
@@ -534,7 +534,7 @@ TEST_CASE("a closed batcher serves its requests and accepts no more",
   requests.close();
   requests.close();
   submitter.join();
-  CHECK(told == "batcher: it is closed and accepts no more requests");
+  CHECK(reported == "batcher: it is closed and accepts no more requests");
   CHECK(requests.was_closed());
   CHECK_THROWS_AS(requests.submit(5, written(5)), ps::batcher_closed);
   CHECK_THROWS_AS((void)requests.try_submit(5, written(5)), ps::batcher_closed);
@@ -653,12 +653,12 @@ TEST_CASE("in a forked child a batcher with waiters throws on use and is destroy
   sleeper waits{[&] { requests->submit(2, written(2)); }};
   waits.wait_until_it_sleeps();  // waits for a thread that does not exist in the child
   CHECK(test::in_child([&] {
-          int told = 0;
-          const auto count = [&told](auto call) {
+          int reported = 0;
+          const auto count = [&reported](auto call) {
             try {
               call();
             } catch (const std::logic_error&) {
-              ++told;
+              ++reported;
             }
           };
           count([&] { requests->submit(3, written(3)); });
@@ -669,7 +669,7 @@ TEST_CASE("in a forked child a batcher with waiters throws on use and is destroy
           requests->abandon();
           requests.reset();
           lease = {};
-          return told == 4 && back.empty() ? 7 : 1;
+          return reported == 4 && back.empty() ? 7 : 1;
         }) == 7);
   CHECK(tags_of(requests->next()) == tag_list{1});
   waits.join();

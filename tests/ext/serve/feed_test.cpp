@@ -267,19 +267,19 @@ TEST_CASE("a waiting submitter gets an error when the last slot is lost", "[serv
   gated_batcher requests{device, {.max_batch_size = 1, .depth = 1}};
   requests.submit(1, written(1));
   auto batch = requests.next();
-  std::atomic<bool> was_told{false};
+  std::atomic<bool> was_reported{false};
   std::thread patient{[&] {
     try {
       requests.submit(2, written(2));
     } catch (const ps::leases_exhausted&) {
-      was_told = true;
+      was_reported = true;
     }
   }};
   device.fail_record(0);
   device.fail_stream_synchronize(0);
   CHECK_THROWS_AS(batch.release_after(stream), device_fault);
   patient.join();
-  CHECK(was_told);
+  CHECK(was_reported);
 }
 
 TEST_CASE("requests wait for the copy out of their slot, or until their deadline", "[serve]") {

@@ -34,15 +34,15 @@ std::atomic<int> former_calls{0};
 void former_handler(int) { ++former_calls; }
 
 /// Saves the handlers of SIGUSR1 and SIGUSR2 and restores them at the end of a test.
-class kept_handlers {
+class saved_handlers {
  public:
-  kept_handlers() {
+  saved_handlers() {
     ::sigaction(SIGUSR1, nullptr, &first_);
     ::sigaction(SIGUSR2, nullptr, &second_);
     former_calls = 0;
   }
-  kept_handlers(kept_handlers&&) = delete;
-  ~kept_handlers() {
+  saved_handlers(saved_handlers&&) = delete;
+  ~saved_handlers() {
     ::sigaction(SIGUSR1, &first_, nullptr);
     ::sigaction(SIGUSR2, &second_, nullptr);
   }
@@ -86,7 +86,7 @@ int signal_that_ends(const std::function<void()>& work) {
 
 TEST_CASE("a signal requests a stop, and callbacks run on a thread of the library",
           "[signals][promise:honest-15]") {
-  const kept_handlers kept;
+  const saved_handlers kept;
   const int number = GENERATE(SIGUSR1, SIGUSR2);
   ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
   const auto token = signals.token();
@@ -109,7 +109,7 @@ TEST_CASE("a signal requests a stop, and callbacks run on a thread of the librar
 #if !defined(PENSTOCK_TEST_THREADS_SANITIZED)  // ThreadSanitizer delays signals in blocking calls
 TEST_CASE("an existing thread gets the signal, and its interrupted call continues",
           "[signals][promise:honest-15]") {
-  const kept_handlers kept;
+  const saved_handlers kept;
   std::array<int, 2> ends{};
   REQUIRE(::pipe(ends.data()) == 0);
   std::atomic<long> number{0};
@@ -173,7 +173,7 @@ TEST_CASE("a single signal does not end the program", "[signals]") {
 
 TEST_CASE("destroying stop_on_signal restores the former handlers",
           "[signals][promise:honest-15]") {
-  const kept_handlers kept;
+  const saved_handlers kept;
   set_handler(SIGUSR1, &former_handler);
   {
     ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
@@ -194,7 +194,7 @@ TEST_CASE("destroying stop_on_signal restores the former handlers",
 }
 
 TEST_CASE("a handler that was installed later is kept", "[signals]") {
-  const kept_handlers kept;
+  const saved_handlers kept;
   {
     ps::stop_on_signal signals{SIGUSR1, SIGUSR2};
     set_handler(SIGUSR1, &former_handler);
@@ -211,7 +211,7 @@ TEST_CASE("a handler that was installed later is kept", "[signals]") {
 }
 
 TEST_CASE("a default action that was set later is kept", "[signals]") {
-  const kept_handlers kept;
+  const saved_handlers kept;
   set_handler(SIGUSR1, &former_handler);
   set_handler(SIGUSR2, &former_handler);
   {
@@ -262,7 +262,7 @@ TEST_CASE("a signal during the destruction of stop_on_signal does not remove a f
 }
 
 TEST_CASE("no handler is reset before all handlers are installed", "[signals][promise:honest-15]") {
-  const kept_handlers kept;
+  const saved_handlers kept;
   constexpr auto both = ps::detail::mask_of(SIGUSR1) | ps::detail::mask_of(SIGUSR2);
   // A thread that restores the handlers of these signals must hold this lock.
   std::unique_lock held{ps::detail::the_signals.actions};
@@ -285,7 +285,7 @@ TEST_CASE("no handler is reset before all handlers are installed", "[signals][pr
 
 TEST_CASE("in a forked child a stop_on_signal is destroyed without its thread",
           "[signals][promise:honest-15]") {
-  const kept_handlers kept;
+  const saved_handlers kept;
   std::optional<ps::stop_on_signal> signals{std::in_place, SIGUSR1};
   CHECK(signal_that_ends([&] {
           // A thread of the parent, which does not exist in the child, may hold the lock during the
@@ -311,7 +311,7 @@ TEST_CASE("exit() in a callback of the token ends a process with a static stop_o
 
 TEST_CASE("a signal on its way to its handler does not remove a former handler",
           "[signals][promise:honest-15]") {
-  const kept_handlers kept;
+  const saved_handlers kept;
   set_handler(SIGUSR1, &former_handler);
   {
     const ps::stop_on_signal signals{SIGUSR1};
@@ -326,7 +326,7 @@ TEST_CASE("a signal on its way to its handler does not remove a former handler",
 }
 
 TEST_CASE("one stop_on_signal at a time waits for a signal", "[signals]") {
-  const kept_handlers kept;
+  const saved_handlers kept;
   auto first = std::make_optional<ps::stop_on_signal>(SIGUSR1);
   const auto second = [] { ps::stop_on_signal both{SIGUSR2, SIGUSR1}; };
   const auto rejection = test::error_of<ps::signal_in_use>(second);

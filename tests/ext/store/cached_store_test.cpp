@@ -86,7 +86,7 @@ void leave_on_disk(const test::counting_store& below, std::size_t bytes,
   CHECK(reads_right(ps::cached_store{below, options}, below, "x", 0, bytes));
 }
 
-std::vector<ps::upcoming_range> told(const std::vector<std::uint64_t>& order) {
+std::vector<ps::upcoming_range> reported(const std::vector<std::uint64_t>& order) {
   std::vector<ps::upcoming_range> ranges;
   for (const std::uint64_t block : order) ranges.push_back({"x", 100 * block + 7, 50});
   return ranges;
@@ -185,12 +185,12 @@ TEST_CASE("with a known order, a memory cache has the minimum number of misses",
     const auto order = random_order(random, blocks, 14);
     blocks_below of{blocks};
     const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 100 * room}};
-    cache.will_use(told(order));
+    cache.will_use(reported(order));
     CAPTURE(order, room);
     CHECK(misses_of(cache, of.store, order) == fewest_misses(order, room));
     // Announces a new order while the cache still holds blocks of the previous order.
     const auto next = random_order(random, blocks, 10);
-    cache.will_use(told(next));
+    cache.will_use(reported(next));
     CHECK(misses_of(cache, of.store, next) <= fewest_misses(next, room));
   }
 }
@@ -211,7 +211,7 @@ TEST_CASE("with a known order, a disk cache has the minimum number of misses",
                                   .memory_bytes = 0,
                                   .folder = folder,
                                   .disk_bytes = file_bytes * room + 20}};
-    cache.will_use(told(order));
+    cache.will_use(reported(order));
     CAPTURE(order, room);
     CHECK(misses_of(cache, of.store, order) == fewest_misses(order, room));
     CHECK(bytes_in(folder) <= file_bytes * room + 20);
@@ -230,7 +230,7 @@ TEST_CASE("without a known order, the least recently used block is evicted first
   CHECK(misses_of(cache, of.store, {1}) == 1);
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);
   // The oldest blocks are evicted first if the announced order has only blocks that are not cached.
-  cache.will_use(told({4}));
+  cache.will_use(reported({4}));
   CHECK(misses_of(cache, of.store, {4}) == 1);
   CHECK(misses_of(cache, of.store, {2, 3}) == 0);
 }
@@ -393,9 +393,9 @@ TEST_CASE("threads read through one cache at once", "[store][promise:honest-9]")
         const std::size_t count = random() % 400;
         const std::size_t max = (std::min)(count, 4000 - begin);
         if (!reads_right(cache, of.store, "x", begin, max)) ++wrong;
-        if (i % 20 == 0) cache.will_use(told(random_order(random, 40, seed < 2 ? 30 : 0)));
+        if (i % 20 == 0) cache.will_use(reported(random_order(random, 40, seed < 2 ? 30 : 0)));
         if (i % 5 == 1)
-          cache.announce_reads(&threads + seed % 2, told(random_order(random, 40, 30)));
+          cache.announce_reads(&threads + seed % 2, reported(random_order(random, 40, 30)));
         if (i % 30 == 7) cache.retract(&threads + seed % 2);
       }
     });
@@ -627,7 +627,7 @@ TEST_CASE("a block on disk moves to memory if it is used sooner than the blocks 
     misses_of(cache, of.store, order);
     return cache.stats().from_memory - before;
   };
-  cache.will_use(told({0, 1, 2, 0, 1}));
+  cache.will_use(reported({0, 1, 2, 0, 1}));
   // Only block 0 is in memory, because replacing it with block 1 or 2 would not help.
   CHECK(from_memory({0, 1, 2, 0, 1}) == 1);
   // Without a known order, the most recently used blocks stay in memory.
@@ -757,9 +757,9 @@ TEST_CASE("announcements of several readers keep the blocks that are used next",
   CHECK(cache.plan_capacity() == std::uint64_t{100} << 19U);
   const int one = 0;
   const int other = 0;
-  cache.announce_reads(&one, told({0, 1, 2, 0, 3, 0}));
-  cache.announce_reads(&other, told({4, 1}));
-  cache.announce_reads(&one, told({5, 2}));
+  cache.announce_reads(&one, reported({0, 1, 2, 0, 3, 0}));
+  cache.announce_reads(&other, reported({4, 1}));
+  cache.announce_reads(&one, reported({5, 2}));
   CHECK(cache.stats().planned_uses == 10);
   // Blocks 1 and 2 stay until block 2 is dropped without a replacement.
   CHECK(misses_of(cache, of.store, {0, 1, 2, 0, 3, 0}) == 4);
@@ -771,15 +771,15 @@ TEST_CASE("announcements of several readers keep the blocks that are used next",
   CHECK(misses_of(cache, of.store, {4, 6, 1}) == 2);
   CHECK(cache.stats().planned_uses == 0);
   // The user's announcements take priority until they are used up or retracted.
-  cache.announce_reads(&one, told({0}));
-  cache.will_use(told({1, 2}));
-  cache.announce_reads(&one, told({3}));
+  cache.announce_reads(&one, reported({0}));
+  cache.will_use(reported({1, 2}));
+  cache.announce_reads(&one, reported({3}));
   CHECK(cache.stats().planned_uses == 2);
   CHECK(misses_of(cache, of.store, {1, 2}) <= 2);
   CHECK(cache.stats().planned_uses == 0);  // the use of block 3 was not recorded
-  cache.will_use(told({1, 2}));
+  cache.will_use(reported({1, 2}));
   cache.will_use({});
-  cache.announce_reads(&one, told({3}));
+  cache.announce_reads(&one, reported({3}));
   CHECK(cache.stats().planned_uses == 1);
 }
 
@@ -794,7 +794,7 @@ TEST_CASE("a cached block stays after it is announced", "[store][promise:bounded
                                   .folder = folder.empty() ? "" : dir.path(folder),
                                   .disk_bytes = 2 * file_bytes}};
     CHECK(misses_of(cache, of.store, {0, 1}) == 2);
-    cache.announce_reads(&of, told({2, 0}));
+    cache.announce_reads(&of, reported({2, 0}));
     // Block 2 has replaced block 1, although block 0 is older.
     CHECK(misses_of(cache, of.store, {2, 0}) == 1);
   }

@@ -70,5 +70,5 @@ TEST_CASE("a block in the page cache is not requested again", "[store]") {
   REQUIRE(::write(file, &one, 1) == 1);
   const bool tells = ::preadv2(file, &probe, 1, 0, RWF_NOWAIT) == 1;
   ::close(file);
-  CHECK(seen == (tells ? block_folder::nearness::in_memory : block_folder::nearness::asked_for));
+  CHECK(seen == (tells ? block_folder::nearness::in_memory : block_folder::nearness::requested));
 }

@@ -49,9 +49,8 @@ using x_of =
 template <class Record>
 std::vector<x_of<Record>> values_in(const ps::arrow_table& table,
                                     const ps::table_options& options = {}) {
-  ps::detail::table_columns columns{table.schema(),
-                                    ps::detail::wishes_of(std::type_identity<Record>{}), options,
-                                    "arrow_dataset"};
+  ps::detail::table_columns columns{
+      table.schema(), ps::detail::specs_of(std::type_identity<Record>{}), options, "arrow_dataset"};
   std::vector<x_of<Record>> all;
   if (table.batches() > 0) {
     const ps::detail::column_rows rows = columns.rows(table.batch(0), 0).at(0);
@@ -498,7 +497,7 @@ TEST_CASE("a list of bytes causes a warning with its name", "[table]") {
   bytes.length = 2;
   using six = ps::record<ps::field<"x", std::uint8_t, 6>>;
   ps::detail::table_columns columns{table_of(test::structs("", {bytes})).schema(),
-                                    ps::detail::wishes_of(std::type_identity<six>{}),
+                                    ps::detail::specs_of(std::type_identity<six>{}),
                                     {},
                                     ""};
   CHECK(columns.warnings().empty());

@@ -33,7 +33,7 @@ namespace {
 
 std::uint64_t length_of(std::uint64_t index) { return index * index % 1009; }
 
-std::uint64_t not_asked(std::uint64_t) { throw std::logic_error("asked for a kept length"); }
+std::uint64_t not_requested(std::uint64_t) { throw std::logic_error("asked for a kept length"); }
 
 test::file_bytes bytes_of(const std::string& path) {
   std::ifstream file{path, std::ios::binary};
@@ -58,18 +58,19 @@ TEST_CASE("lengths are computed once by any number of workers and cached", "[tex
   for (const std::uint64_t count : {0U, 1U, 64U, 1000U}) {
     for (const std::size_t workers : {1U, 3U}) {
       const std::string path = folder.path(std::to_string(count) + "-" + std::to_string(workers));
-      std::vector<std::atomic<int>> asked(count);
+      std::vector<std::atomic<int>> requested(count);
       const ps::keep_lengths_options options{.fingerprint = 7, .workers = workers};
       const auto made = ps::keep_lengths(
           path, count,
           [&](std::uint64_t i) {
-            ++asked[i];
+            ++requested[i];
             return length_of(i);
           },
           options);
-      CHECK(std::all_of(asked.begin(), asked.end(), [](const auto& one) { return one == 1; }));
+      CHECK(std::all_of(requested.begin(), requested.end(),
+                        [](const auto& one) { return one == 1; }));
       CHECK(std::filesystem::file_size(path) == 32 + 4 * count);
-      const auto kept = ps::keep_lengths(path, count, not_asked, options);
+      const auto kept = ps::keep_lengths(path, count, not_requested, options);
       REQUIRE(kept.size() == count);
       for (std::uint64_t i = 0; i < count; ++i) REQUIRE(kept[i] == length_of(i));
       CHECK(std::equal(kept.begin(), kept.end(), made.begin(), made.end()));
@@ -106,7 +107,7 @@ TEST_CASE("a pass that fails leaves no file", "[text][fault:files-19]") {
   for (const std::uint64_t count :
        {(std::uint64_t{1} << 60) + 1, std::uint64_t{1} << 62, ~std::uint64_t{0}}) {
     CHECK_THROWS_MATCHES(
-        ps::keep_lengths(path, count, not_asked), ps::option_error,
+        ps::keep_lengths(path, count, not_requested), ps::option_error,
         Catch::Matchers::Message("count: expected at most 2^60, found " + std::to_string(count)));
   }
 }
@@ -117,10 +118,10 @@ TEST_CASE("no length is computed if the file cannot be created", "[text][fault:f
   for (const std::string& path :
        {folder.path("no/lengths"), file + "/lengths", folder.path(std::string(300, 'x'))}) {
     CAPTURE(path);
-    CHECK_THROWS_AS(ps::keep_lengths(path, 3, not_asked), ps::file_unwritable);
+    CHECK_THROWS_AS(ps::keep_lengths(path, 3, not_requested), ps::file_unwritable);
   }
   CHECK_THROWS_MATCHES(
-      ps::keep_lengths(folder.path("no/lengths"), 3, not_asked), ps::file_unwritable,
+      ps::keep_lengths(folder.path("no/lengths"), 3, not_requested), ps::file_unwritable,
       Catch::Matchers::Message(folder.path("no/lengths") +
                                ": at byte 0: expected a file that can be written, found " +
                                std::system_category().message(ENOENT)));
@@ -129,7 +130,13 @@ TEST_CASE("no length is computed if the file cannot be created", "[text][fault:f
 // Runs as the user nobody, because permissions do not apply to root.
 TEST_CASE("a read-only folder or a rejected thread does not lose a pass",
           "[text][fault:files-19]") {
-  enum outcome { made = 0, not_told = 1, not_made = 2, asked_in_vain = 3, cannot_lower = 4 };
+  enum outcome {
+    made = 0,
+    not_reported = 1,
+    not_made = 2,
+    requested_in_vain = 3,
+    cannot_lower = 4
+  };
   const test::temp_dir folder;
   std::filesystem::permissions(folder.path(""), std::filesystem::perms::all);
   const std::string closed = folder.path("closed");
@@ -138,11 +145,11 @@ TEST_CASE("a read-only folder or a rejected thread does not lose a pass",
   const int end = test::in_child([&] {
     if (::geteuid() == 0 && ::setuid(65534) != 0) return cannot_lower;
     try {
-      static_cast<void>(ps::keep_lengths(closed + "/lengths", 3, not_asked));
-      return not_told;
+      static_cast<void>(ps::keep_lengths(closed + "/lengths", 3, not_requested));
+      return not_reported;
     } catch (const ps::file_unwritable&) {
     } catch (...) {
-      return asked_in_vain;
+      return requested_in_vain;
     }
     if (!test::sanitized && !test::allow_no_more_threads()) return cannot_lower;
     try {

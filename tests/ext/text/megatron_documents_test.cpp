@@ -197,12 +197,12 @@ TEST_CASE("Megatron's documents return many lengths at once and accept any hint"
   all.lengths(indices, lengths);
   CHECK(lengths == std::vector<std::uint64_t>{3, 3, 0, 0, 3});
   std::vector<std::uint64_t> many(200);
-  std::vector<std::uint64_t> told(200);
+  std::vector<std::uint64_t> reported(200);
   for (std::uint64_t i = 0; i < many.size(); ++i) many[i] = i * 7 % 3;
-  all.lengths(many, told);
-  for (std::size_t i = 0; i < many.size(); ++i) CHECK(told[i] == all.length(many[i]));
+  all.lengths(many, reported);
+  for (std::size_t i = 0; i < many.size(); ++i) CHECK(reported[i] == all.length(many[i]));
   many[150] = 3;
-  CHECK(error_of<ps::index_error>([&] { all.lengths(many, told); }).index() == 3);
+  CHECK(error_of<ps::index_error>([&] { all.lengths(many, reported); }).index() == 3);
 
   constexpr std::uint64_t max = ~std::uint64_t{0};
   const std::vector<ps::document_part> parts{{0, 0, 3},   {2, 1, 2},   {1, 0, 0},  {7, 0, 5},

@@ -36,11 +36,11 @@ std::vector<std::uint64_t> all_rows(std::uint64_t count) {
 }
 
 // A document source that returns all lengths in one call and records hints for the next documents.
-struct told_documents : numbered_documents {
+struct reporting_documents : numbered_documents {
   using numbered_documents::numbered_documents;
 
   void lengths(std::span<const std::uint64_t> indices, std::span<std::uint64_t> out) const {
-    ++asked;
+    ++requested;
     for (std::size_t i = 0; i < indices.size(); ++i) out[i] = length(indices[i]);
   }
   void prefetch(std::span<const ps::document_part> parts) const noexcept {
@@ -56,7 +56,7 @@ struct told_documents : numbered_documents {
     return numbered_documents::bytes(index, buffer);
   }
 
-  mutable std::uint64_t asked = 0;
+  mutable std::uint64_t requested = 0;
   mutable std::uint64_t hints = 0;
   mutable bool are_parts = true;
   mutable bool all_were_hinted = true;
@@ -200,7 +200,7 @@ TEST_CASE("a row is the same wherever and however often it is read", "[text][pro
   const auto expected = rows_of(rows, documents, options);
   REQUIRE(expected.size() > 20);
   ps::packing_options few = options;
-  few.kept_windows = 1;
+  few.cached_windows = 1;
   const auto other = ps::pack_documents<std::uint32_t>(documents, few);
   CHECK(other.fingerprint() == rows.fingerprint());
   CHECK(rows_of(other, documents, few) == expected);
@@ -307,7 +307,7 @@ TEST_CASE("invalid options of a packing are rejected by name", "[text]") {
   CHECK(rejected({.length = std::size_t{1} << 31U}) == "length");
   CHECK(rejected({.window = 0}) == "window");
   CHECK(rejected({.length = 8, .max_documents = 9}) == "max_documents");
-  CHECK(rejected({.kept_windows = 0}) == "kept_windows");
+  CHECK(rejected({.cached_windows = 0}) == "cached_windows");
   CHECK(rejected({.padding = 65536}) == "padding");
   const auto size =
       error_of<ps::option_error>([&] { (void)ps::pack_documents<std::uint32_t>(some); });
@@ -398,34 +398,34 @@ TEST_CASE("Megatron's documents are packed", "[text]") {
 TEST_CASE("documents with bulk lengths and hints are packed the same", "[text][promise:exact-13]") {
   const ps::packing_options options{.length = 64, .seed = 3, .window = 100};
   const numbered_documents plain{test::mixed_lengths(700)};
-  const told_documents told{test::mixed_lengths(700)};
+  const reporting_documents reported{test::mixed_lengths(700)};
   const auto plain_rows = ps::pack_documents<std::uint32_t>(plain, options);
-  const auto told_rows = ps::pack_documents<std::uint32_t>(told, options);
-  CHECK(told.asked == 7);  // one call per window
-  CHECK(told.hints == 0);
-  REQUIRE(told_rows.fingerprint() == plain_rows.fingerprint());
+  const auto reported_rows = ps::pack_documents<std::uint32_t>(reported, options);
+  CHECK(reported.requested == 7);  // one call per window
+  CHECK(reported.hints == 0);
+  REQUIRE(reported_rows.fingerprint() == plain_rows.fingerprint());
   std::vector<std::uint64_t> backwards = all_rows(plain_rows.size());
   std::reverse(backwards.begin(), backwards.end());
   for (const auto& indices : {all_rows(plain_rows.size()), backwards}) {
-    CHECK(rows_of(told_rows, told, options, indices) ==
+    CHECK(rows_of(reported_rows, reported, options, indices) ==
           rows_of(plain_rows, plain, options, indices));
   }
-  CHECK(told.hints > 0);
-  CHECK(told.are_parts);
-  CHECK(told.all_were_hinted);
+  CHECK(reported.hints > 0);
+  CHECK(reported.are_parts);
+  CHECK(reported.all_were_hinted);
 }
 
 TEST_CASE("only the most recently read windows are kept", "[text]") {
-  const told_documents told{test::mixed_lengths(400)};
-  const ps::packing_options options{.length = 64, .window = 100, .kept_windows = 2};
-  const auto rows = ps::pack_documents<std::uint32_t>(told, options);
+  const reporting_documents reported{test::mixed_lengths(400)};
+  const ps::packing_options options{.length = 64, .window = 100, .cached_windows = 2};
+  const auto rows = ps::pack_documents<std::uint32_t>(reported, options);
   const std::uint64_t last = rows.size() - 1;
   std::vector<std::size_t> packed;
   for (const std::uint64_t index : {std::uint64_t{0}, last, std::uint64_t{0}, last / 2, last,
                                     std::uint64_t{0}, std::uint64_t{0}}) {
-    const std::size_t before = told.asked;
+    const std::size_t before = reported.requested;
     static_cast<void>(test::read_batch(rows, {index}));
-    packed.push_back(told.asked - before);
+    packed.push_back(reported.requested - before);
   }
   CHECK(packed == std::vector<std::size_t>{1, 1, 0, 1, 1, 1, 0});
 }

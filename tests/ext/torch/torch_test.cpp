@@ -94,7 +94,7 @@ struct every_type {
 
 /// A dataset of images and floats. Every byte of an image identifies the sample. A checked build
 /// can mark released floats, but not released bytes.
-struct told {
+struct reported {
   using record_type = ps::record<ps::field<"image", std::uint8_t, 8>, ps::field<"x", float, 4>>;
   std::uint64_t count = 100;
   [[nodiscard]] std::uint64_t size() const { return count; }
@@ -107,7 +107,7 @@ struct told {
 /// Returns a loader of two-sample batches, three of which the consumer may hold.
 auto three_of_two(ps::exhausted_action on_slots_exhausted = ps::exhausted_action::fail) {
   return ps::loader{
-      told{},
+      reported{},
       ps::sequential{},
       {.batch_size = 2, .workers = 1, .prefetch = 2, .on_slots_exhausted = on_slots_exhausted}};
 }
@@ -199,7 +199,7 @@ TEST_CASE("tensors keep their batch until the last of them and of their views is
 
 TEST_CASE("tensors saved by autograd keep the batch, and backward releases it",
           "[torch][promise:race-free-8]") {
-  ps::loader loader{told{}, ps::sequential{}, {.batch_size = 2, .workers = 1}};
+  ps::loader loader{reported{}, ps::sequential{}, {.batch_size = 2, .workers = 1}};
   ps::transfer feed{loader, {.depth = 3}};
   const at::Tensor w = weight();
   std::vector<at::Tensor> losses;
@@ -248,7 +248,7 @@ TEST_CASE("a consumer waits for tensors dropped on another thread if configured"
 TEST_CASE("tensors of a batch wait for the stream of its feed", "[torch][promise:race-free-8]") {
   const gated_device device;
   const auto stream = device.make_stream();
-  ps::loader loader{told{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
+  ps::loader loader{reported{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
   ps::transfer feed{loader, stream};
   device.hold_copies();
   auto range = feed.batches({0, 7}, ps::until_epoch{1});
@@ -268,7 +268,7 @@ TEST_CASE("tensors of a batch wait for the stream of its feed", "[torch][promise
 TEST_CASE("work on the feed's own stream may make tensors", "[torch]") {
   const ps::cpu_device device;
   const auto stream = device.make_stream();
-  ps::loader loader{told{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
+  ps::loader loader{reported{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
   ps::transfer feed{loader, stream, {.on_slots_exhausted = ps::exhausted_action::wait}};
   double sum = 0;
   for (auto& batch : feed.epoch(0)) {
@@ -285,7 +285,7 @@ TEST_CASE("tensors of a shared batch are made one by one and outlive feed and lo
   at::Tensor image;
   at::Tensor x;
   {
-    ps::loader loader{told{}, ps::sequential{}, {.batch_size = 2, .workers = 1}};
+    ps::loader loader{reported{}, ps::sequential{}, {.batch_size = 2, .workers = 1}};
     ps::transfer feed{loader};
     auto range = feed.batches({0, 7}, ps::until_epoch{1});
     const auto shared = ps::share(std::move(*range.begin()));

@@ -46,10 +46,10 @@ class machine {
   [[nodiscard]] const std::map<std::string_view, std::uint64_t>& counts() const { return counts_; }
 
  private:
-  static constexpr std::size_t max_kept = 12;
+  static constexpr std::size_t max_leases = 12;
   static constexpr std::size_t max_away = 4;
 
-  struct kept_lease {
+  struct held_lease {
     any_lease lease;
     std::shared_ptr<const expected> must;
     std::uint64_t of;  // identifies its loader or feed
@@ -108,7 +108,7 @@ class machine {
 
   // ---- machine/model.hpp: the expected next batch
 
-  [[nodiscard]] std::size_t kept_of(std::uint64_t number) const;
+  [[nodiscard]] std::size_t leases_of(std::uint64_t number) const;
   /// Returns the maximum number of leases in use, including leases that another thread will drop.
   [[nodiscard]] std::size_t max_held_of(std::uint64_t number) const;
   /// Waits for the stream's work. Throws any mismatch that the work found.
@@ -176,7 +176,7 @@ class machine {
 
   void keep();
   /// Removes a retained lease from the list and returns it.
-  std::optional<kept_lease> pick();
+  std::optional<held_lease> pick();
   void drop();
   void drop_elsewhere();
   /// Makes another thread check and drop a lease, concurrently with later operations. The model
@@ -215,7 +215,7 @@ class machine {
 
   ps::cpu_device device_;
   ps::cpu_stream stream_ = device_.make_stream();
-  std::vector<kept_lease> kept_;          // may outlive their loader or feed
+  std::vector<held_lease> leases_;        // may outlive their loader or feed
   std::vector<away_lease> away_;          // may outlive their loader or feed too
   std::vector<std::uint64_t> on_stream_;  // owner of each lease on the stream
   setup how_;

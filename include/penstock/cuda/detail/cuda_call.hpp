@@ -354,10 +354,10 @@ struct scoped_context : private context_push {
     return code == cudaSuccess;
   };
   int node = -1;
-  const bool is_told = knows("cudaDeviceGetAttribute", [&] {
+  const bool is_reported = knows("cudaDeviceGetAttribute", [&] {
     return cudaDeviceGetAttribute(&node, cudaDevAttrHostNumaId, ordinal);
   });
-  if (is_told && node >= 0) return node;
+  if (is_reported && node >= 0) return node;
   std::array<char, 32> id{};
   const bool has_id = knows("cudaDeviceGetPCIBusId", [&] {
     return cudaDeviceGetPCIBusId(id.data(), static_cast<int>(id.size()) - 1, ordinal);

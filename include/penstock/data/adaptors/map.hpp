@@ -214,7 +214,7 @@ class map_into_dataset : public adaptor_base<Base> {
 
   [[nodiscard]] const record_extents<Out>& extents() const noexcept { return lengths_; }
   [[nodiscard]] sample_lengths<Out> lengths(std::uint64_t index) const
-    requires(Out::ragged_fields > 0 && tells_lengths<Base>)
+    requires(Out::ragged_fields > 0 && reports_lengths<Base>)
   {
     return same_lengths<Out, base_record_type>(lengths_of(base_, index));
   }
@@ -249,7 +249,7 @@ class map_into_dataset : public adaptor_base<Base> {
                                   const_sample<base_record_type>{base_.view(indices[i])}, out[i]);
       } else {
         const batch_view<base_record_type> one{context.scratch().data(), base_layout_, 0, 1};
-        if constexpr (tells_lengths<Base>) place_alone(one, lengths_of(base_, indices[i]));
+        if constexpr (reports_lengths<Base>) place_alone(one, lengths_of(base_, indices[i]));
         penstock::read_chunk(base_, indices.subspan(i, 1), one,
                              context.subchunk(i, 1).below(base_layout_.bytes()));
         const transform_scope timed = context.transform();

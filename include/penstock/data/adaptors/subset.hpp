@@ -90,7 +90,7 @@ class subset_dataset : public adaptor_base<Base> {
 
   [[nodiscard]] std::uint64_t size() const noexcept { return selection_.size(); }
   [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
-    requires tells_lengths<Base>
+    requires reports_lengths<Base>
   {
     return lengths_of(base_, translate(index));
   }

@@ -35,7 +35,7 @@ class adaptor_base {
   [[nodiscard]] std::uint64_t size() const { return base().size(); }
   [[nodiscard]] record_extents<record_type> extents() const { return extents_of(base()); }
   [[nodiscard]] sample_lengths<record_type> lengths(std::uint64_t index) const
-    requires tells_lengths<Base>
+    requires reports_lengths<Base>
   {
     return lengths_of(base(), index);
   }

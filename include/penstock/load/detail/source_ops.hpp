@@ -142,8 +142,8 @@ class source_of final : public source_ops {
 
   [[nodiscard]] source_facts facts() const noexcept override {
     return {.borrows = borrows<Dataset> || borrows<Sampler>,
-            .is_ragged = tells_lengths<Dataset>,
-            .is_placed = tells_lengths<Dataset> || cuts_batches<Sampler>,
+            .is_ragged = reports_lengths<Dataset>,
+            .is_placed = reports_lengths<Dataset> || cuts_batches<Sampler>,
             .finishes_batches = finishes_batches<Dataset>};
   }
   [[nodiscard]] supervised_data guarded() const override {
@@ -210,7 +210,7 @@ class source_of final : public source_ops {
   void place([[maybe_unused]] std::uint32_t slot, [[maybe_unused]] batch_work& batch,
              [[maybe_unused]] std::byte* slab) const noexcept override {
     if (batch.has_order) cut_batch(*orders_[slot].value, batch.info);
-    if constexpr (tells_lengths<Dataset>) {
+    if constexpr (reports_lengths<Dataset>) {
       place_samples(data_, std::as_const(*orders_[slot].value), plan_, batch,
                     batch_view<record_type>{slab, layout_, 0, batch.info.size});
     }

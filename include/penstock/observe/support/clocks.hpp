@@ -213,7 +213,7 @@ class sample_clock {
   void begin(std::size_t samples, std::uint64_t now) noexcept {
     samples_ = (std::min)(samples, spent_.size());
     std::fill_n(spent_.begin(), samples_, std::uint64_t{0});
-    are_told_apart_ = false;
+    are_distinct_ = false;
     is_whole_ = true;
     first_ = 0;
     count_ = samples_;
@@ -228,7 +228,7 @@ class sample_clock {
     credit(now);
     first_ = possible(i);
     count_ = 1;
-    are_told_apart_ = true;
+    are_distinct_ = true;
   }
   /// Reports that reading `count` samples together, starting at position `i`, starts at time `now`.
   void at_all(std::size_t i, std::size_t count, std::uint64_t now) noexcept {
@@ -264,7 +264,7 @@ class sample_clock {
   }
   /// Returns true if the dataset has reported samples individually. Otherwise all `ticks` are
   /// equal.
-  [[nodiscard]] bool are_told_apart() const noexcept { return are_told_apart_; }
+  [[nodiscard]] bool are_distinct() const noexcept { return are_distinct_; }
 
  private:
   /// Clamps the position, because a dataset may report any value.
@@ -291,7 +291,7 @@ class sample_clock {
   std::uint64_t chunk_ticks_ = 0;
   std::uint64_t transform_began_ = 0;
   std::uint64_t transform_ticks_ = 0;
-  bool are_told_apart_ = false;
+  bool are_distinct_ = false;
   bool is_whole_ = true;
 };
 

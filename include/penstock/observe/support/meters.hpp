@@ -207,7 +207,7 @@ class slowest_samples {
  public:
   /// Offers a sample to the list. Only the reader thread calls this.
   void offer(const timed_sample& sample) noexcept {
-    if (kept_.offer(sample)) shown_.store(kept_);
+    if (slowest_.offer(sample)) shown_.store(slowest_);
   }
   /// Offers all samples to `all`. Any thread may call this.
   void add_to(slowest_list& all) const noexcept {
@@ -216,7 +216,7 @@ class slowest_samples {
   }
 
  private:
-  slowest_list kept_;  // accessed only by the reader thread
+  slowest_list slowest_;  // accessed only by the reader thread
   shared_value<slowest_list> shown_;
 };
 
@@ -275,7 +275,7 @@ class read_meter {
     timed_ticks_.add(samples_clock_.chunk_ticks());
     transform_ticks_.add(samples_clock_.transform_ticks());
     every_ = each >= slow_ ? 1 : each >= slow_ / 50 ? 8 : 128;
-    if (!samples_clock_.are_told_apart()) {
+    if (!samples_clock_.are_distinct()) {
       times_.add(ticks.front(), samples.size());
       slowest_.offer({samples.front(), ticks.front()});
       return;

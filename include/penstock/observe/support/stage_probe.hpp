@@ -97,18 +97,18 @@ class stopwatch {
 
   /// Starts the stopwatch at `now`. Has no effect while running. Only the timing thread calls this.
   void start(std::uint64_t now) noexcept {
-    if (kept_.is_going != 0) return;
-    ++kept_.count;
-    kept_.is_going = 1;
-    kept_.since = now;
-    shown_.store(kept_);
+    if (state_.is_going != 0) return;
+    ++state_.count;
+    state_.is_going = 1;
+    state_.since = now;
+    shown_.store(state_);
   }
   /// Stops the stopwatch at `now`. Has no effect while stopped. Only the timing thread calls this.
   void stop(std::uint64_t now) noexcept {
-    if (kept_.is_going == 0) return;
-    kept_.is_going = 0;
-    kept_.ticks += ticks_between(kept_.since, now);
-    shown_.store(kept_);
+    if (state_.is_going == 0) return;
+    state_.is_going = 0;
+    state_.ticks += ticks_between(state_.since, now);
+    shown_.store(state_);
   }
 
   /// Returns the reading at `now`. Any thread may call this.
@@ -130,7 +130,7 @@ class stopwatch {
     return {state.count, state.ticks + going};
   }
 
-  stopwatch_state kept_;  // accessed only by the timing thread
+  stopwatch_state state_;  // accessed only by the timing thread
   shared_value<stopwatch_state> shown_;
 };
 

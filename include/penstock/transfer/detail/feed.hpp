@@ -398,8 +398,8 @@ class feed_engine {
   bool advance();
 
   /// Returns the next batch, which may be used on the consumer stream, or an empty lease at the
-  /// end. Checks that the stream is usable, unless the caller has just done so (`is_asked`).
-  [[nodiscard]] lease_type next(bool is_asked = false);
+  /// end. Checks that the stream is usable, unless the caller has just done so (`is_checked`).
+  [[nodiscard]] lease_type next(bool is_checked = false);
 
   /// Ends the range `range`, unless a later range has been started.
   void finish(std::uint64_t range) noexcept {
@@ -620,9 +620,9 @@ bool feed_engine<Stage>::advance() {
   watch_.end_step(stream_);
   // If the held lease belongs to this feed, ending it checks that the stream is usable, and `next`
   // throws the error. The body may have replaced the lease by a lease of another feed.
-  const bool is_asked = held_.is_in(*slots_);
+  const bool is_checked = held_.is_in(*slots_);
   end_held();
-  held_ = next(is_asked);
+  held_ = next(is_checked);
   if (!held_) {
     stop();
     return false;
@@ -635,12 +635,12 @@ bool feed_engine<Stage>::advance() {
 }
 
 template <stage Stage>
-typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_asked) {
+typename feed_engine<Stage>::lease_type feed_engine<Stage>::next(bool is_checked) {
   try {
     require_whole();
     if (!range_.is_live()) return {};
     slots_->rethrow_poison();
-    if (!is_asked) require_still_usable(slots_->device(), stream_);
+    if (!is_checked) require_still_usable(slots_->device(), stream_);
     if constexpr (may_skip) {
       newest_ ? issue_newest() : issue_ready();
     } else {

@@ -108,21 +108,21 @@ struct component_name {
 struct shard_sample {
   /// Value of `label_block` for no label. Block 0 of an archive is a header.
   static constexpr std::uint32_t no_label = 0;
-  static constexpr std::uint8_t left_out = 255;  ///< Value of `extension` for a skipped sample.
+  static constexpr std::uint8_t skipped = 255;  ///< Value of `extension` for a skipped sample.
 
   std::uint64_t blob_size = 0;           ///< Size of the blob in bytes.
   std::uint32_t blob_block = 0;          ///< First block of the blob.
   std::uint32_t label_block = no_label;  ///< First block of the label.
   std::uint32_t key_begin = 0;           ///< Offset of the key in the shard's NUL-terminated keys.
   std::uint16_t label_size = 0;          ///< Size of the label in bytes, saturated.
-  std::uint8_t extension = 0;            ///< Index of the blob extension, or `left_out`.
+  std::uint8_t extension = 0;            ///< Index of the blob extension, or `skipped`.
   bool is_usual = true;                  ///< True if reads check the headers of the blob and label.
 };
 
 static_assert(sizeof(shard_sample) == 24, "what tar_shards says that a sample takes");
 
 /// The files that each sample must have.
-struct shard_wishes {
+struct shard_selection {
   std::vector<std::string> blob;  ///< Up to 255 extensions in lower case, preferred first.
   std::string label;              ///< An extension in lower case, or "" for none.
   /// If true, incomplete samples are skipped. If false, they cause an exception.
@@ -133,9 +133,9 @@ struct shard_wishes {
 /// Groups the files of a shard into samples. Consecutive files with the same key form a sample.
 class shard_listing {
  public:
-  /// Prepares a listing of the archive `path`, which appears in messages. References `wishes`.
-  shard_listing(std::string path, const shard_wishes& wishes)
-      : path_(std::move(path)), wishes_(&wishes) {}
+  /// Prepares a listing of the archive `path`, which appears in messages. References `selection`.
+  shard_listing(std::string path, const shard_selection& selection)
+      : path_(std::move(path)), selection_(&selection) {}
 
   /// Adds the next file. Returns true if wds2idx would start a new sample with the file. Returns
   /// nothing if the file is skipped. Throws `missing_component` and `duplicate_component` for the
@@ -151,7 +151,7 @@ class shard_listing {
       ++lines_;
     }
     if (!name.has_dot || is_no_sample) return is_first;  // belongs to no sample
-    if (wishes_->duplicates == duplicate_action::take_last) {
+    if (selection_->duplicates == duplicate_action::take_last) {
       files_.push_back({std::string{file.name}, plain_key(name.key), file});
     } else {
       take(name, file);
@@ -176,14 +176,14 @@ class shard_listing {
   /// Returns the files that were skipped because of their names.
   [[nodiscard]] hidden_entries& hidden() noexcept { return hidden_; }
   /// Returns the samples of a finished listing, which the caller may move from. Incomplete samples
-  /// are marked `left_out`.
+  /// are marked `skipped`.
   [[nodiscard]] std::vector<shard_sample>& samples() noexcept { return samples_; }
   /// Returns the NUL-terminated sample keys, one after another.
   [[nodiscard]] std::string& keys() noexcept { return keys_; }
 
  private:
   /// A file that is retained until all files have been listed.
-  struct kept_file {
+  struct listed_file {
     std::string name;
     std::string key;  // normalized by `plain_key`
     tar_member file;  // the member `name` is no longer valid
@@ -209,7 +209,7 @@ class shard_listing {
   // Selects the files that tar would extract, which are the last files with each path. Groups files
   // with the same key at the position of the last such file.
   void take_extracted() {
-    std::sort(files_.begin(), files_.end(), [](const kept_file& a, const kept_file& b) {
+    std::sort(files_.begin(), files_.end(), [](const listed_file& a, const listed_file& b) {
       if (a.key != b.key) return a.key < b.key;
       if (comes_before(a.extension(), b.extension())) return true;
       return !comes_before(b.extension(), a.extension()) && a.file.begin < b.file.begin;
@@ -244,7 +244,7 @@ class shard_listing {
   void take(const component_name& name, const tar_member& file) {
     if (name.key != key_) {
       // Only `take_extracted` groups files whose keys have different spellings.
-      const bool is_same = !run_.empty() && wishes_->duplicates == duplicate_action::take_last;
+      const bool is_same = !run_.empty() && selection_->duplicates == duplicate_action::take_last;
       if (!is_same) end_sample();
       next_.is_usual = !is_same;
       key_ = name.key;
@@ -257,14 +257,14 @@ class shard_listing {
       throw file_format_error(path_, file.begin, "a shard of at most 2 TiB",
                               "a larger shard: use smaller shards");
     }
-    if (!wishes_->label.empty() && is_in_any_case(name.extension, wishes_->label)) {
+    if (!selection_->label.empty() && is_in_any_case(name.extension, selection_->label)) {
       constexpr std::uint64_t max = (std::numeric_limits<std::uint16_t>::max)();
       next_.label_block = static_cast<std::uint32_t>(block);
       next_.label_size = static_cast<std::uint16_t>((std::min)(file.size, max));
       next_.is_usual = next_.is_usual && file.is_usual;
     }
-    for (std::size_t i = 0; i < wishes_->blob.size(); ++i) {
-      if (!is_in_any_case(name.extension, wishes_->blob[i])) continue;
+    for (std::size_t i = 0; i < selection_->blob.size(); ++i) {
+      if (!is_in_any_case(name.extension, selection_->blob[i])) continue;
       // Another file of the sample has a preferred extension.
       if (next_.blob_block != 0 && next_.extension < i) break;
       next_.blob_block = static_cast<std::uint32_t>(block);
@@ -299,11 +299,11 @@ class shard_listing {
   void end_sample() {
     if (run_.empty()) return;
     if (run_.size() > 1) require_distinct();
-    const bool has_label = wishes_->label.empty() || next_.label_block != shard_sample::no_label;
+    const bool has_label = selection_->label.empty() || next_.label_block != shard_sample::no_label;
     if (next_.blob_block == 0 || !has_label) {
-      if (!wishes_->leaves_out) reject_incomplete();
+      if (!selection_->leaves_out) reject_incomplete();
       next_.blob_block = static_cast<std::uint32_t>(first_ / tar_block + 1);
-      next_.extension = shard_sample::left_out;
+      next_.extension = shard_sample::skipped;
     }
     next_.key_begin = static_cast<std::uint32_t>(keys_.size());
     if (keys_.size() + key_.size() > (std::numeric_limits<std::uint32_t>::max)()) {
@@ -319,11 +319,11 @@ class shard_listing {
   [[noreturn]] void reject_incomplete() const {
     std::string expected;
     if (next_.blob_block == 0) {
-      for (const std::string& one : wishes_->blob) {
+      for (const std::string& one : selection_->blob) {
         expected += (expected.empty() ? "a file ." : " or .") + one;
       }
     } else {
-      expected = "a file ." + wishes_->label;
+      expected = "a file ." + selection_->label;
     }
     constexpr std::size_t max_shown = 160;
     throw missing_component(path_, first_, key_, expected,
@@ -334,14 +334,14 @@ class shard_listing {
   }
 
   std::string path_;
-  const shard_wishes* wishes_;
+  const shard_selection* selection_;
   std::string line_key_;  // key of the previous file, as in wds2idx
   std::string key_;       // key of the current sample
   // Extensions of the current sample for messages, such as ".jpg, .cls, ".
   std::string found_;
-  std::vector<found_file> run_;   // files of the current sample; empty between two samples
-  std::vector<kept_file> files_;  // all files, with `take_last`
-  std::uint64_t first_ = 0;       // offset of the current sample's first file in the archive
+  std::vector<found_file> run_;     // files of the current sample; empty between two samples
+  std::vector<listed_file> files_;  // all files, with `take_last`
+  std::uint64_t first_ = 0;         // offset of the current sample's first file in the archive
   bool has_links_ = false;
   shard_sample next_;
   std::vector<shard_sample> samples_;
@@ -558,7 +558,7 @@ struct open_shard {
   shard_file file;
   std::vector<shard_sample> samples = {};
   std::string keys = {};
-  std::uint64_t left_out = 0;
+  std::uint64_t skipped = 0;
   std::uint64_t replaced = 0;
   hidden_entries hidden = {};
   bool is_from_index = false;
@@ -568,12 +568,12 @@ struct open_shard {
   /// index. If no index can be used and `keep` is true, writes an index. Throws `file_unreadable`,
   /// errors from `tar_walk` and `shard_listing`, and `file_changed` if the archive was modified
   /// during the call.
-  [[nodiscard]] static open_shard list(std::string path, const shard_wishes& wishes,
+  [[nodiscard]] static open_shard list(std::string path, const shard_selection& selection,
                                        const std::string& index, bool keep) {
     open_shard shard{shard_file{std::move(path)}};
-    if (!index.empty()) shard.read_index(index, wishes);
+    if (!index.empty()) shard.read_index(index, selection);
     if (!shard.is_from_index) {
-      shard_listing listing{shard.file.path(), wishes};
+      shard_listing listing{shard.file.path(), selection};
       shard_index_text text;
       list_by_headers(shard.file, listing, keep ? &text : nullptr);
       shard.take(listing);
@@ -588,9 +588,9 @@ struct open_shard {
     samples = std::move(listing.samples());
     keys = std::move(listing.keys());
     keys.shrink_to_fit();
-    left_out = static_cast<std::uint64_t>(std::count_if(
+    skipped = static_cast<std::uint64_t>(std::count_if(
         samples.begin(), samples.end(),
-        [](const shard_sample& one) { return one.extension == shard_sample::left_out; }));
+        [](const shard_sample& one) { return one.extension == shard_sample::skipped; }));
     replaced = listing.replaced();
     hidden = std::move(listing.hidden());
   }
@@ -599,12 +599,12 @@ struct open_shard {
     problem += (problem.empty() ? "" : "; ") + index + ": " + what;
   }
 
-  void read_index(const std::string& index, const shard_wishes& wishes) {
+  void read_index(const std::string& index, const shard_selection& selection) {
     struct ::stat status {};
     if (::stat(index.c_str(), &status) != 0) return;
     std::string wrong;
     try {
-      wrong = list_by(index, status, wishes);
+      wrong = list_by(index, status, selection);
     } catch (const file_error& error) {
       wrong = error.what();  // if the archive is damaged, listing by headers throws again
     }
@@ -615,14 +615,14 @@ struct open_shard {
   /// Lists the shard from its existing index. Returns the reason if the index cannot be used, or
   /// "".
   [[nodiscard]] std::string list_by(const std::string& index, const struct ::stat& status,
-                                    const shard_wishes& wishes) {
+                                    const shard_selection& selection) {
     if (!S_ISREG(status.st_mode)) return "it is not a regular file";
     if (file_stamp_of(status).is_older_than(file.stamp())) {
       return "it is older than the archive: if it is correct nevertheless, touch it";
     }
     constexpr std::uint64_t max = std::uint64_t{1} << 32;
     const std::vector<std::byte> bytes = read_file(index, max);
-    shard_listing listing{file.path(), wishes};
+    shard_listing listing{file.path(), selection};
     std::string wrong =
         list_by_index(file, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, listing);
     if (wrong.empty()) {
@@ -667,7 +667,7 @@ struct open_shard {
 
 /// Finds samples with the same key in all shards. If `action` is `reject`, throws `duplicate_entry`
 /// for the first duplicate. If `action` is `take_last`, marks all but the last sample with each key
-/// as `left_out`. Temporarily allocates 8 bytes for each sample, plus the duplicate keys.
+/// as `skipped`. Temporarily allocates 8 bytes for each sample, plus the duplicate keys.
 inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action action) {
   const auto key_of = [](const open_shard& shard, const shard_sample& sample) {
     return std::string_view{shard.keys.c_str() + sample.key_begin};
@@ -699,8 +699,7 @@ inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action
       const std::string key{key_of(shard, one)};
       if (!std::binary_search(hashes.begin(), hashes.end(), hash_of(key))) continue;
       const place now{&shard, &one};
-      if (action == duplicate_action::take_last && one.extension == shard_sample::left_out)
-        continue;
+      if (action == duplicate_action::take_last && one.extension == shard_sample::skipped) continue;
       const auto [before, is_new] = places.try_emplace(plain_key(key), now);
       if (is_new) continue;
       if (action == duplicate_action::reject) {
@@ -710,7 +709,7 @@ inline void resolve_duplicates(std::vector<open_shard>& shards, duplicate_action
             "give each sample a unique key, and store its files one after the other; or set "
             ".duplicates = duplicate_action::take_last, which reads what tar extracts, or keep");
       }
-      before->second.sample->extension = shard_sample::left_out;
+      before->second.sample->extension = shard_sample::skipped;
       ++before->second.shard->replaced;
       before->second = now;
     }
@@ -809,25 +808,26 @@ struct tar_shards_options {
 namespace detail {
 
 /// Returns the files that each sample must have. Throws `option_error` if an option is invalid.
-[[nodiscard]] inline shard_wishes wishes_of(const tar_shards_options& options) {
-  shard_wishes wishes{options.blob, options.label, options.skip_incomplete, options.duplicates};
-  if (wishes.blob.empty() || wishes.blob.size() > 255) {
+[[nodiscard]] inline shard_selection selection_of(const tar_shards_options& options) {
+  shard_selection selection{options.blob, options.label, options.skip_incomplete,
+                            options.duplicates};
+  if (selection.blob.empty() || selection.blob.size() > 255) {
     throw option_error("blob", "must name 1 to 255 extensions");
   }
   const auto lower = [](std::string& text) {
     std::transform(text.begin(), text.end(), text.begin(), lowered);
   };
-  for (std::string& extension : wishes.blob) {
+  for (std::string& extension : selection.blob) {
     if (extension.starts_with('.')) {
       throw option_error("blob", "'" + extension + "': write extensions without their dot");
     }
     lower(extension);
   }
-  if (wishes.label.starts_with('.')) {
+  if (selection.label.starts_with('.')) {
     throw option_error("label", "write the extension without its dot");
   }
-  lower(wishes.label);
-  return wishes;
+  lower(selection.label);
+  return selection;
 }
 
 }  // namespace detail
@@ -874,7 +874,7 @@ class tar_shards {
   /// - `file_changed` if a shard is modified during the call
   /// - `option_error` if an option is invalid
   explicit tar_shards(const std::vector<std::string>& paths, const tar_shards_options& options = {})
-      : max_bytes_(options.max_bytes), wishes_(detail::wishes_of(options)) {
+      : max_bytes_(options.max_bytes), selection_(detail::selection_of(options)) {
     if (paths.empty()) throw option_error("shards", "must not be empty");
     const std::vector<std::string> indexes =
         options.index == shard_index::ignore
@@ -883,7 +883,7 @@ class tar_shards {
     const auto open = [&](std::size_t number) {
       const std::string& index = indexes[number];
       const bool keeps = options.index == shard_index::keep && !index.empty();
-      auto shard = detail::open_shard::list(paths[number], wishes_, index, keeps);
+      auto shard = detail::open_shard::list(paths[number], selection_, index, keeps);
       if (options.index != shard_index::ignore && index.empty()) {
         shard.problem = detail::shard_index_path(paths[number], options.index_folder) +
                         ": not used: it would be the index of several shards, because their names "
@@ -901,7 +901,7 @@ class tar_shards {
     }
     for (auto& shard : shards_) {
       std::erase_if(shard.samples, [](const detail::shard_sample& one) {
-        return one.extension == detail::shard_sample::left_out;
+        return one.extension == detail::shard_sample::skipped;
       });
       shard.samples.shrink_to_fit();
     }
@@ -922,7 +922,7 @@ class tar_shards {
     if (size > max_bytes_)
       detail::throw_blob_too_large(at.shard->file.path(), begin, max_bytes_, size);
     const auto room = buffer.room_for(detail::tar_block + static_cast<std::size_t>(size));
-    read(at, begin, wishes_.blob[at.sample->extension], size, room);
+    read(at, begin, selection_.blob[at.sample->extension], size, room);
     return room.subspan(detail::tar_block);
   }
 
@@ -938,7 +938,7 @@ class tar_shards {
     if (size > longest) reject_label(at, begin, std::to_string(size) + " bytes or more");
     std::array<std::byte, detail::tar_block + longest> memory;
     const auto room = std::span{memory}.first(detail::tar_block + size);
-    read(at, begin, wishes_.label, size, room);
+    read(at, begin, selection_.label, size, room);
     return number(at, begin,
                   {reinterpret_cast<const char*>(room.data()) + detail::tar_block, size});
   }
@@ -947,7 +947,7 @@ class tar_shards {
   /// "train-000.tar/n01440764/10.jpg". Throws `index_error` if `index` is out of range.
   [[nodiscard]] std::string key(std::uint64_t index) const {
     const place at = find(index);
-    return at.shard->file.path() + '/' + name(at, wishes_.blob[at.sample->extension]);
+    return at.shard->file.path() + '/' + name(at, selection_.blob[at.sample->extension]);
   }
 
   /// Starts a background read of the blob and its label with posix_fadvise. Does nothing if the
@@ -991,8 +991,8 @@ class tar_shards {
     return all;
   }
   /// Returns the number of samples skipped because of `skip_incomplete`.
-  [[nodiscard]] std::uint64_t left_out() const noexcept {
-    return sum_of(&detail::open_shard::left_out);
+  [[nodiscard]] std::uint64_t skipped() const noexcept {
+    return sum_of(&detail::open_shard::skipped);
   }
   /// Returns the number of files and samples skipped because of later duplicates
   /// (`duplicate_action::take_last`).
@@ -1015,7 +1015,7 @@ class tar_shards {
           " files and samples in favor of later ones of the same name, as set by .duplicates");
     }
     if (size() == 0) {
-      all.push_back(where + ": no sample, and " + std::to_string(left_out()) +
+      all.push_back(where + ": no sample, and " + std::to_string(skipped()) +
                     " samples omitted by skip_incomplete");
     }
     return all;
@@ -1089,7 +1089,7 @@ class tar_shards {
   }
 
   std::uint64_t max_bytes_;
-  detail::shard_wishes wishes_;
+  detail::shard_selection selection_;
   std::vector<detail::open_shard> shards_;
   std::vector<std::uint64_t> ends_;  // cumulative number of samples up to the end of each shard
 };

@@ -76,9 +76,9 @@ class zstd_source {
     }
     const std::size_t before = room.pos;
     // The suggested size of the next input, or 0 after a complete frame.
-    const std::size_t wished = ::ZSTD_decompressStream(unpacker_.get(), &room, &input_);
-    if (::ZSTD_isError(wished) != 0U) fail(wished);
-    in_frame_ = wished != 0;
+    const std::size_t hint = ::ZSTD_decompressStream(unpacker_.get(), &room, &input_);
+    if (::ZSTD_isError(hint) != 0U) fail(hint);
+    in_frame_ = hint != 0;
     if (in_frame_ && is_last && room.pos == before) {
       throw file_truncated(path(), consumed(), "the rest of the compressed stream",
                            "the end of the file");

@@ -292,11 +292,11 @@ template <class Ask>
                                                        const cached_store_options& options,
                                                        known_objects& objects, std::size_t max,
                                                        const Ask& ask) {
-  constexpr std::uint64_t max_unasked = 4096;  // number of blocks
+  constexpr std::uint64_t max_unsized = 4096;  // number of blocks
   const std::uint64_t block_size = options.block_bytes;
   const auto size_of = [&](const upcoming_range& range) {
     if (const known_object* const known = objects.find_known(range.object)) return known->size;
-    if ((range.length - 1) / block_size < max_unasked) return std::uint64_t{0} - 1;
+    if ((range.length - 1) / block_size < max_unsized) return std::uint64_t{0} - 1;
     const std::optional<std::uint64_t> size = ask(range.object);
     return size ? *size : range.offset + 1;
   };
@@ -661,7 +661,8 @@ class cached_store {
 
 /// Deduces a reference for an lvalue store and a value for an rvalue store.
 template <class Store>
-cached_store(Store&&, const cached_store_options& = {}) -> cached_store<detail::kept_store<Store>>;
+cached_store(Store&&,
+             const cached_store_options& = {}) -> cached_store<detail::store_member<Store>>;
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock

@@ -34,7 +34,7 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Requirements of a field for its column.
-struct column_wish {
+struct column_spec {
   std::string column;   // column name
   std::string element;  // element type for messages, such as "float32"
   std::size_t element_bytes = 0;
@@ -495,13 +495,13 @@ class field_column {
  public:
   /// Finds the column. Throws `missing_column`, `column_type_mismatch` and `column_shape_mismatch`.
   /// `where` is used in messages.
-  field_column(const ArrowSchema& table, std::string_view where, column_wish wish)
-      : wish_(std::move(wish)), plan_(plan_column(table, where, wish_.column, expected())) {
+  field_column(const ArrowSchema& table, std::string_view where, column_spec spec)
+      : spec_(std::move(spec)), plan_(plan_column(table, where, spec_.column, expected())) {
     is_bytes_ = plan_.element.kind == arrow_kind::fixed_binary && plan_.lists.empty();
     // A bool from raw bytes is rejected, because most byte values are not valid bools.
-    const bool fits = is_bytes_ ? wish_.element != "bool" : wish_.takes(plan_.element);
+    const bool fits = is_bytes_ ? spec_.element != "bool" : spec_.takes(plan_.element);
     if (!fits) reject_type(plan_, expected());
-    const std::size_t rank = wish_.extents.size();
+    const std::size_t rank = spec_.extents.size();
     const bool is_flat = plan_.lists.size() == 1 && rank > 1;
     if (!is_bytes_ && !is_flat && plan_.lists.size() != rank) reject_shape(plan_.words);
     // A variable-size list must have the length of the field extent if the extent is fixed.
@@ -510,8 +510,8 @@ class field_column {
       if (length > 0) continue;
       if (is_flat) {
         length = fixed_product().second == 0 ? fixed_product().first : 0;
-      } else if (wish_.extents[d] != dyn) {
-        length = wish_.extents[d];
+      } else if (spec_.extents[d] != dyn) {
+        length = spec_.extents[d];
       }
     }
     if (is_determined()) (void)extents();
@@ -526,18 +526,18 @@ class field_column {
   /// length is unknown.
   [[nodiscard]] std::vector<std::size_t> extents() const {
     if (!is_determined()) reject_shape("no row, so the length of its lists is unknown");
-    const std::size_t rank = wish_.extents.size();
-    std::vector<std::size_t> found{wish_.extents.begin(), wish_.extents.end()};
+    const std::size_t rank = spec_.extents.size();
+    std::vector<std::size_t> found{spec_.extents.begin(), spec_.extents.end()};
     if (!is_bytes_ && plan_.lists.size() == rank) {
       for (std::size_t d = 0; d < rank; ++d) {
         found[d] = static_cast<std::size_t>(plan_.lists[d].length);
-        if (wish_.extents[d] != dyn && wish_.extents[d] != found[d]) reject_shape(plan_.words);
+        if (spec_.extents[d] != dyn && spec_.extents[d] != found[d]) reject_shape(plan_.words);
       }
       return found;
     }
     const auto [product, dynamic] = fixed_product();
     const std::uint64_t bytes = plan_.row_elements() * plan_.element.size;
-    const std::uint64_t fixed_bytes = product * wish_.element_bytes;
+    const std::uint64_t fixed_bytes = product * spec_.element_bytes;
     if (dynamic > 1 || bytes % fixed_bytes != 0 || (dynamic == 0 && bytes != fixed_bytes)) {
       reject_shape(plan_.words);
     }
@@ -572,7 +572,7 @@ class field_column {
   [[nodiscard]] std::pair<std::uint64_t, std::size_t> fixed_product() const noexcept {
     constexpr std::uint64_t too_long = std::uint64_t{1} << 45;
     std::pair<std::uint64_t, std::size_t> found{1, 0};
-    for (const std::size_t extent : wish_.extents) {
+    for (const std::size_t extent : spec_.extents) {
       if (extent == dyn) {
         ++found.second;
       } else {
@@ -583,8 +583,8 @@ class field_column {
   }
 
   [[nodiscard]] std::string expected() const {
-    std::string text = wish_.element;
-    for (const std::size_t extent : wish_.extents) {
+    std::string text = spec_.element;
+    for (const std::size_t extent : spec_.extents) {
       text += extent == dyn ? "[any]" : "[" + std::to_string(extent) + "]";
     }
     return text;
@@ -597,7 +597,7 @@ class field_column {
         "or a fixed_size_binary, one extent may be dyn");
   }
 
-  column_wish wish_;
+  column_spec spec_;
   column_plan plan_;
   bool is_bytes_ = false;
 };
@@ -617,17 +617,17 @@ class table_columns {
   /// Finds the columns in the table schema. Throws `missing_column`, `column_type_mismatch`,
   /// `column_shape_mismatch`, `extra_column`, and `option_error` if the numbers of columns and
   /// fields differ. `where` is used in messages.
-  table_columns(const ArrowSchema& table, std::vector<column_wish> wishes,
+  table_columns(const ArrowSchema& table, std::vector<column_spec> specs,
                 const table_options& options, std::string_view where)
       : null_(options.null) {
-    if (!options.columns.empty() && options.columns.size() != wishes.size()) {
+    if (!options.columns.empty() && options.columns.size() != specs.size()) {
       throw_option_error(
-          "columns", {"must name ", wishes.size(),
+          "columns", {"must name ", specs.size(),
                       " columns, one for each field, or none, but names ", options.columns.size()});
     }
-    for (std::size_t i = 0; i < wishes.size(); ++i) {
-      if (!options.columns.empty()) wishes[i].column = options.columns[i];
-      fields_.emplace_back(table, where, std::move(wishes[i]));
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (!options.columns.empty()) specs[i].column = options.columns[i];
+      fields_.emplace_back(table, where, std::move(specs[i]));
     }
     if (options.extra == extra_columns::reject) require_no_other(table, where);
   }
@@ -738,15 +738,15 @@ template <class T>
 
 /// Returns the requirements of a field with elements of type `T` for the column `name`.
 template <class T, std::size_t... Extents>
-[[nodiscard]] column_wish wish_of(std::string name, std::type_identity<extents<Extents...>>) {
+[[nodiscard]] column_spec spec_of(std::string name, std::type_identity<extents<Extents...>>) {
   static constexpr std::array<std::size_t, sizeof...(Extents)> lengths{Extents...};
   return {std::move(name), element_words<T>(), sizeof(T), &takes_elements<T>, lengths};
 }
 
 /// Returns the requirements of each record field for the column with its name.
 template <class... Fields>
-[[nodiscard]] std::vector<column_wish> wishes_of(std::type_identity<record<Fields...>>) {
-  return {wish_of<typename Fields::value_type>(
+[[nodiscard]] std::vector<column_spec> specs_of(std::type_identity<record<Fields...>>) {
+  return {spec_of<typename Fields::value_type>(
       Fields::key.str(), std::type_identity<typename Fields::extents_type>{})...};
 }
 

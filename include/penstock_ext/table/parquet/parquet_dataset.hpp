@@ -160,7 +160,7 @@ class parquet_dataset {
     // Maps the columns of a file or row group to the fields.
     [[nodiscard]] detail::table_columns columns_of(const ArrowSchema& schema,
                                                    const std::string& path) const {
-      return {schema, detail::wishes_of(std::type_identity<Record>{}), options.table, path};
+      return {schema, detail::specs_of(std::type_identity<Record>{}), options.table, path};
     }
 
     // Returns the leaves for all fields. Throws if their types do not match.

@@ -79,7 +79,7 @@ inline std::string machine::describe() const {
          (feed_    ? ", a feed"
           : owner_ ? ", an owning feed"
                    : ", no feed") +
-         ", kept " + number(kept_.size()) + ", away " + number(away_.size()) + ", on a stream " +
+         ", kept " + number(leases_.size()) + ", away " + number(away_.size()) + ", on a stream " +
          number(on_stream_.size()) + (is_resized() ? ", resized" : "") +
          (*bad_epoch_ == moody::never ? "" : ", no epoch " + number(bad_epoch_->load())) +
          ", left " + number(left_.size());

@@ -17,16 +17,16 @@
 namespace stress {
 
 inline void machine::keep() {
-  if (!is_live() || !must_ || kept_.size() >= max_kept) return;
+  if (!is_live() || !must_ || leases_.size() >= max_leases) return;
   count("kept");
-  kept_.push_back({live_->take(), std::exchange(must_, nullptr), live_->of()});
+  leases_.push_back({live_->take(), std::exchange(must_, nullptr), live_->of()});
 }
 
-inline std::optional<machine::kept_lease> machine::pick() {
-  if (kept_.empty()) return std::nullopt;
-  std::swap(kept_[below(kept_.size())], kept_.back());
-  std::optional<kept_lease> one{std::move(kept_.back())};
-  kept_.pop_back();
+inline std::optional<machine::held_lease> machine::pick() {
+  if (leases_.empty()) return std::nullopt;
+  std::swap(leases_[below(leases_.size())], leases_.back());
+  std::optional<held_lease> one{std::move(leases_.back())};
+  leases_.pop_back();
   return one;
 }
 
@@ -63,7 +63,7 @@ inline void machine::drop_on_stream() {
   if (!one) return;
   count("dropped on a stream");
   on_stream_.push_back(one->of);
-  stream_.launch([own = std::make_shared<kept_lease>(std::move(*one))] {
+  stream_.launch([own = std::make_shared<held_lease>(std::move(*one))] {
     if (const auto* lease = std::get_if<host_lease>(&own->lease)) look_at(*lease, *own->must);
     own->lease = {};
   });
@@ -76,23 +76,23 @@ inline void machine::end_away() {
 }
 
 inline void machine::move_leases() {
-  if (kept_.size() < 2) return;
+  if (leases_.size() < 2) return;
   count("moved leases");
-  kept_lease& a = kept_[below(kept_.size())];
-  kept_lease& b = kept_.back();
+  held_lease& a = leases_[below(leases_.size())];
+  held_lease& b = leases_.back();
   if (&a == &b) {
     a.lease = std::move(b.lease);  // tests self-assignment
   } else if (one_in(2)) {
     std::swap(a, b);
   } else {
     a = std::move(b);  // releases the previous lease
-    kept_.pop_back();
+    leases_.pop_back();
   }
 }
 
 inline void machine::look_at_leases() {
   await_stream();
-  for (const kept_lease& one : kept_) {
+  for (const held_lease& one : leases_) {
     std::visit([&](const auto& lease) { look_at(lease, *one.must); }, one.lease);
   }
 }

@@ -64,9 +64,9 @@ void machine::loop_over(Feed& feed, std::uint64_t first, std::uint64_t last, boo
   const auto body = [&](auto& batch) {
     const expected must = on_batch(is_feed, batch.info());
     check_in_loop(batch, must);
-    if (one_in(8) && kept_.size() < max_kept) {
-      kept_.push_back({std::move(batch), std::make_shared<const expected>(must),
-                       is_feed ? feed_number_ : loader_number_});
+    if (one_in(8) && leases_.size() < max_leases) {
+      leases_.push_back({std::move(batch), std::make_shared<const expected>(must),
+                         is_feed ? feed_number_ : loader_number_});
     }
     if (seen++ < leave_at) return true;
     if (throws) throw consumer_error{};

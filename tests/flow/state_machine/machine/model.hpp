@@ -16,13 +16,13 @@ namespace stress {
 
 namespace ps = penstock;
 
-inline std::size_t machine::kept_of(std::uint64_t number) const {
+inline std::size_t machine::leases_of(std::uint64_t number) const {
   return static_cast<std::size_t>(std::count_if(
-      kept_.begin(), kept_.end(), [&](const kept_lease& one) { return one.of == number; }));
+      leases_.begin(), leases_.end(), [&](const held_lease& one) { return one.of == number; }));
 }
 
 inline std::size_t machine::max_held_of(std::uint64_t number) const {
-  return kept_of(number) +
+  return leases_of(number) +
          static_cast<std::size_t>(std::count_if(
              away_.begin(), away_.end(), [&](const away_lease& one) { return one.of == number; })) +
          static_cast<std::size_t>(std::count(on_stream_.begin(), on_stream_.end(), number));
@@ -72,7 +72,7 @@ inline bool machine::may_have_failed() const {
 }
 
 inline bool machine::is_exhausted(bool is_feed) const {
-  return kept_of(loader_number_) == slots_ || (is_feed && kept_of(feed_number_) == how_.depth);
+  return leases_of(loader_number_) == slots_ || (is_feed && leases_of(feed_number_) == how_.depth);
 }
 
 inline bool machine::may_be_exhausted(bool is_feed) const {

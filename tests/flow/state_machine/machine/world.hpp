@@ -179,7 +179,7 @@ inline void machine::remake_feed() {
 
 inline void machine::clear() {
   drop_world();
-  kept_.clear();
+  leases_.clear();
   while (!away_.empty()) end_away();
   await_stream();
   saved_.reset();

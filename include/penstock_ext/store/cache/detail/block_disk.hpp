@@ -238,7 +238,7 @@ class block_folder {
   /// Read results. `unreadable` means that the block file could not be opened or read.
   enum class found : std::uint8_t { whole, nothing, damaged, unreadable };
   /// Estimated location of data that will be read.
-  enum class nearness : std::uint8_t { nothing, in_memory, asked_for };
+  enum class nearness : std::uint8_t { nothing, in_memory, requested };
 
   /// Opens the folder `path`, which is created if missing. Throws `file_unreadable` if the folder
   /// cannot be created or opened.
@@ -302,7 +302,7 @@ class block_folder {
     advise(0, start);
     advise(start + from / chunk_bytes * chunk_bytes,
            start + (from + bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes);
-    return nearness::asked_for;
+    return nearness::requested;
   }
 
   /// Writes block `id` as file `number`. Returns 0 or an errno value. After a failure, the previous

@@ -138,13 +138,13 @@ class planned_uses {
   /// Replaces all known uses with the plan `uses`.
   void tell(announced_uses uses) {
     foreseen_ = announced_uses{};
-    told_ = std::move(uses);
+    planned_ = std::move(uses);
     unnamed_ = 0;
     rearrange();
   }
   /// Appends announced uses (see `announced_uses::append`). Ignored while planned uses remain.
   void append(const void* who, std::span<const std::uint64_t> blocks) {
-    if (is_told()) return;
+    if (has_plan()) return;
     foreseen_.append(who, blocks);
     for (const std::uint64_t block : blocks) renew(block);
   }
@@ -156,24 +156,26 @@ class planned_uses {
 
   /// Returns the position of the next use of `block`, or `never`.
   [[nodiscard]] std::uint64_t of(std::uint64_t block) const {
-    return (is_told() ? told_ : foreseen_).of(block);
+    return (has_plan() ? planned_ : foreseen_).of(block);
   }
   /// Returns the position of the second future use of `block`, or `never`.
   [[nodiscard]] std::uint64_t after(std::uint64_t block) const {
-    return (is_told() ? told_ : foreseen_).after(block);
+    return (has_plan() ? planned_ : foreseen_).after(block);
   }
   /// Records a use of `block`. Drops the plan after more than `announced_uses::max_overtaken`
   /// consecutive uses of blocks without a planned use.
   void use(std::uint64_t block) {
-    unnamed_ = is_told() && told_.of(block) == never ? unnamed_ + 1 : 0;
+    unnamed_ = has_plan() && planned_.of(block) == never ? unnamed_ + 1 : 0;
     if (unnamed_ > announced_uses::max_overtaken) tell(announced_uses{});
-    (is_told() ? told_ : foreseen_).use(block, [&](std::uint64_t gone) { renew(gone); });
+    (has_plan() ? planned_ : foreseen_).use(block, [&](std::uint64_t gone) { renew(gone); });
   }
   /// Returns the number of future uses.
-  [[nodiscard]] std::size_t size() const noexcept { return (is_told() ? told_ : foreseen_).size(); }
+  [[nodiscard]] std::size_t size() const noexcept {
+    return (has_plan() ? planned_ : foreseen_).size();
+  }
 
  private:
-  [[nodiscard]] bool is_told() const noexcept { return told_.size() != 0; }
+  [[nodiscard]] bool has_plan() const noexcept { return planned_.size() != 0; }
 
   void renew(std::uint64_t block) {
     memory_->order().renew(block, of(block));
@@ -187,9 +189,9 @@ class planned_uses {
 
   memory_tier* memory_;
   block_disk* disk_;
-  announced_uses told_;
+  announced_uses planned_;
   announced_uses foreseen_;
-  std::size_t unnamed_ = 0;  // number of consecutive uses of blocks that are not in `told_`
+  std::size_t unnamed_ = 0;  // number of consecutive uses of blocks that are not in `planned_`
 };
 
 }  // namespace detail
