@@ -31,7 +31,7 @@
 #include <penstock/memory/support/slab.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/bulk/detail/staging_copy.hpp>
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 
 #include "support/program.hpp"
 
@@ -208,9 +208,9 @@ void staging(benchmark::State& state, const staging_point& at, bool is_non_tempo
 void sum(benchmark::State& state) {
   for (auto _ : state) {
     state.SetIterationTime(seconds_of([&] {
-      ps::detail::crc64nvme_sum of;
+      ps::detail::crc64nvme_checksum of;
       of.add(host_memory());
-      benchmark::DoNotOptimize(of.sum());
+      benchmark::DoNotOptimize(of.value());
     }));
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(bytes));

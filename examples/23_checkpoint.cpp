@@ -41,7 +41,7 @@ std::vector<float> train(const std::string& file, std::uint64_t steps, std::uint
   std::uint64_t step = 0;
   if (std::filesystem::exists(file)) {
     const ps::safetensors_file saved{file};
-    require(saved.has_sum(), "a checkpoint without a sum");
+    require(saved.has_checksum(), "a checkpoint without a sum");
     copier.upload(stream, bytes, saved.all()).wait();  // throws if the file is damaged
     step = std::stoull(saved.metadata().at("step"));
   }

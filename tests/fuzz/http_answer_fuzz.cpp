@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (auto said = answer.digest_of_body()) {
     fuzz::require(answer.body || answer.object, "a sum is of a line");
-    ps::detail::body_sum sum{std::move(*said)};
+    ps::detail::body_checksum sum{std::move(*said)};
     sum.add(std::as_bytes(std::span{data, size}));
     static_cast<void>(sum.difference());
   }

@@ -53,7 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::memcpy(head.magic, ps::detail::index_header{}.magic, sizeof head.magic);
     head.count %= 1U + (bytes.size() - sizeof head) / 8 * 16;
     std::memcpy(bytes.data(), &head, sizeof head);
-    head.sum = ps::detail::sum_of_index(bytes);
+    head.checksum = ps::detail::checksum_of_index(bytes);
     std::memcpy(bytes.data(), &head, sizeof head);
   }
   index_file.write(bytes);

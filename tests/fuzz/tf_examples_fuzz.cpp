@@ -43,10 +43,10 @@ std::vector<std::byte> record_of(std::span<const std::byte> data) {
   std::vector<std::byte> all(data.size() + format::around);
   const std::uint64_t size = data.size();
   std::memcpy(all.data(), &size, sizeof size);
-  const std::uint32_t of_size = ps::detail::masked_sum(std::span{all}.first(8));
+  const std::uint32_t of_size = ps::detail::masked_crc(std::span{all}.first(8));
   std::memcpy(&all[8], &of_size, sizeof of_size);
   std::copy(data.begin(), data.end(), all.begin() + 12);
-  const std::uint32_t of_data = ps::detail::masked_sum(data);
+  const std::uint32_t of_data = ps::detail::masked_crc(data);
   std::memcpy(&all[12 + data.size()], &of_data, sizeof of_data);
   return all;
 }
@@ -68,7 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   ps::detail::index_header head{.count = 1, .longest = size};
   std::array<std::byte, sizeof head + sizeof first> kept{};
   std::memcpy(kept.data(), &head, sizeof head);
-  head.sum = ps::detail::sum_of_index(kept);
+  head.checksum = ps::detail::checksum_of_index(kept);
   std::memcpy(kept.data(), &head, sizeof head);
   index.write(kept);
   const ps::detail::tf_examples_file<example> part{

@@ -19,7 +19,7 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/store/byte_store.hpp>
 
@@ -29,45 +29,46 @@ namespace detail {
 
 /// Returns the CRC-32C of `bytes`.
 [[nodiscard]] inline std::uint32_t crc32c_of(std::span<const std::byte> bytes) noexcept {
-  crc32c_sum sum;
-  sum.add(bytes);
-  return sum.value();
+  crc32c_checksum checksum;
+  checksum.add(bytes);
+  return checksum.value();
 }
 
 /// Formats a CRC-32C as 8 hexadecimal digits, as in a checksum list.
-[[nodiscard]] inline std::string sum_digits(std::uint32_t sum) {
+[[nodiscard]] inline std::string checksum_digits(std::uint32_t checksum) {
   char digits[9];
-  std::snprintf(digits, sizeof digits, "%08x", static_cast<unsigned>(sum));
+  std::snprintf(digits, sizeof digits, "%08x", static_cast<unsigned>(checksum));
   return digits;
 }
 
 /// Parses a checksum list, the content of the file `path`. Returns the keys and their checksums,
 /// sorted by key. The keys reference `text`. Throws `file_format_error` for an invalid line, and
 /// for a key with two different checksums.
-[[nodiscard]] inline std::vector<std::pair<std::string_view, std::uint32_t>> listed_sums(
+[[nodiscard]] inline std::vector<std::pair<std::string_view, std::uint32_t>> listed_checksums(
     std::string_view text, const std::string& path) {
   constexpr std::size_t digits = 8;
   std::vector<std::pair<std::string_view, std::uint32_t>> all;
   for (std::size_t at = 0; at < text.size();) {
     const std::string_view line = text.substr(at, text.find('\n', at) - at);
-    std::uint32_t sum = 0;
+    std::uint32_t checksum = 0;
     const char* const end = line.data() + (std::min)(digits, line.size());
-    const auto [stop, problem] = std::from_chars(line.data(), end, sum, 16);
+    const auto [stop, problem] = std::from_chars(line.data(), end, checksum, 16);
     if (line.size() < digits + 3 || line.substr(digits, 2) != "  " || problem != std::errc{} ||
         stop != end) {
       throw file_format_error(
           path, at, "a line with a CRC-32C in 8 digits, two spaces and a key",
-          '\'' + std::string{line.substr(0, 40)} + "': write the list with write_sums");
+          '\'' + std::string{line.substr(0, 40)} + "': write the list with write_checksums");
     }
-    all.emplace_back(line.substr(digits + 2), sum);
+    all.emplace_back(line.substr(digits + 2), checksum);
     at += line.size() + 1;
   }
   std::sort(all.begin(), all.end());
   for (std::size_t i = 1; i < all.size(); ++i) {
     if (all[i].first != all[i - 1].first || all[i].second == all[i - 1].second) continue;
-    throw file_format_error(path, static_cast<std::uint64_t>(all[i].first.data() - text.data()),
-                            "one checksum of '" + std::string{all[i].first} + '\'',
-                            sum_digits(all[i - 1].second) + " and " + sum_digits(all[i].second));
+    throw file_format_error(
+        path, static_cast<std::uint64_t>(all[i].first.data() - text.data()),
+        "one checksum of '" + std::string{all[i].first} + '\'',
+        checksum_digits(all[i - 1].second) + " and " + checksum_digits(all[i].second));
   }
   return all;
 }
@@ -80,7 +81,7 @@ namespace detail {
 /// `option_error` if a key is empty or contains a line break, and `file_unwritable`. If the
 /// function throws, an existing file is unchanged.
 template <blob_source Source>
-void write_sums(const Source& source, const std::string& path) {
+void write_checksums(const Source& source, const std::string& path) {
   std::string text;
   blob_buffer buffer;
   for (std::uint64_t i = 0; i < source.size(); ++i) {
@@ -91,7 +92,7 @@ void write_sums(const Source& source, const std::string& path) {
           "the key of blob " + std::to_string(i) +
               " is empty or contains a newline, so a list of checksums cannot contain it");
     }
-    text += detail::sum_digits(detail::crc32c_of(source.bytes(i, buffer))) + "  " + key + '\n';
+    text += detail::checksum_digits(detail::crc32c_of(source.bytes(i, buffer))) + "  " + key + '\n';
   }
   errno = detail::write_whole_file(path, text);
   if (errno == 0) return;
@@ -102,7 +103,7 @@ void write_sums(const Source& source, const std::string& path) {
 /// Use it for formats without a checksum, such as JPEG, in which a flipped bit silently changes
 /// pixels.
 ///
-///     write_sums(photos, "photos.sums");                     // once
+///     write_checksums(photos, "photos.sums");                     // once
 ///     verified_blobs checked{photos, "photos.sums"};         // for each later run
 ///
 /// An lvalue source is referenced and must outlive this object; an rvalue is moved in. Occupies 4
@@ -111,17 +112,17 @@ void write_sums(const Source& source, const std::string& path) {
 template <blob_source Source>
 class verified_blobs {
  public:
-  /// Reads the checksum list `sums`, which `write_sums` wrote, and matches it with the keys of
-  /// `source`. Throws `file_unreadable`, and `file_format_error` if the list is invalid or lacks a
-  /// key of the source.
+  /// Reads the checksum list `checksums`, which `write_checksums` wrote, and matches it with the
+  /// keys of `source`. Throws `file_unreadable`, and `file_format_error` if the list is invalid or
+  /// lacks a key of the source.
   template <class From>
     requires std::is_constructible_v<Source, From>
-  verified_blobs(From&& source, std::string sums)
-      : source_(std::forward<From>(source)), path_(std::move(sums)) {
+  verified_blobs(From&& source, std::string checksums)
+      : source_(std::forward<From>(source)), path_(std::move(checksums)) {
     const std::vector<std::byte> bytes = detail::read_file(path_);
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-    const auto listed = detail::listed_sums(text, path_);
-    sums_.reserve(static_cast<std::size_t>(size()));
+    const auto listed = detail::listed_checksums(text, path_);
+    checksums_.reserve(static_cast<std::size_t>(size()));
     for (std::uint64_t i = 0; i < size(); ++i) {
       const std::string name = key(i);
       const auto found =
@@ -129,9 +130,9 @@ class verified_blobs {
       if (found == listed.end() || found->first != name) {
         throw file_format_error(path_, text.size(),
                                 "a checksum of each blob, including '" + name + '\'',
-                                "none: call write_sums again when the data is complete");
+                                "none: call write_checksums again when the data is complete");
       }
-      sums_.push_back(found->second);
+      checksums_.push_back(found->second);
     }
   }
 
@@ -142,13 +143,13 @@ class verified_blobs {
   /// the bytes do not match the list, and errors from the source.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index, blob_buffer& buffer) const {
     const std::span<const std::byte> found = source_.bytes(index, buffer);
-    const std::uint32_t expected = sums_.at(static_cast<std::size_t>(index));
-    const std::uint32_t sum = detail::crc32c_of(found);
-    if (sum == expected) return found;
+    const std::uint32_t expected = checksums_.at(static_cast<std::size_t>(index));
+    const std::uint32_t checksum = detail::crc32c_of(found);
+    if (checksum == expected) return found;
     throw file_corrupt(
-        key(index), 0, "CRC-32C " + detail::sum_digits(expected) + ", as in " + path_,
-        detail::sum_digits(sum) + " of " + std::to_string(found.size()) +
-            " bytes: restore it, or call write_sums if it was changed intentionally");
+        key(index), 0, "CRC-32C " + detail::checksum_digits(expected) + ", as in " + path_,
+        detail::checksum_digits(checksum) + " of " + std::to_string(found.size()) +
+            " bytes: restore it, or call write_checksums if it was changed intentionally");
   }
 
   /// Returns the label of blob `index`.
@@ -187,7 +188,7 @@ class verified_blobs {
  private:
   Source source_;
   std::string path_;
-  std::vector<std::uint32_t> sums_;
+  std::vector<std::uint32_t> checksums_;
 };
 
 /// Deduces a reference for an lvalue source and a value for an rvalue source.

@@ -25,7 +25,7 @@
 #include <penstock/core/support/fork_guard.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
@@ -33,22 +33,22 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// The CRC-64/NVME of data that is added in pieces, in any order. Thread-safe.
-class pieces_sum {
+class pieces_checksum {
  public:
   /// Adds `bytes` at `offset` in the data.
   void add(std::uint64_t offset, std::span<const std::byte> bytes) {
-    crc64nvme_sum one;
+    crc64nvme_checksum one;
     one.add(bytes);
     const piece added{offset, bytes.size(), one.value()};
     const std::lock_guard lock{mutex_};
     pieces_.push_back(added);
   }
   /// Returns the checksum of all pieces, which must be contiguous.
-  [[nodiscard]] std::uint64_t sum() {
+  [[nodiscard]] std::uint64_t value() {
     const std::lock_guard lock{mutex_};
     std::ranges::sort(pieces_, {}, &piece::offset);
-    std::uint64_t all = crc64nvme_sum{}.value();
-    for (const piece& one : pieces_) all = product(power_of_x(8 * one.bytes), all) ^ one.sum;
+    std::uint64_t all = crc64nvme_checksum{}.value();
+    for (const piece& one : pieces_) all = product(power_of_x(8 * one.bytes), all) ^ one.checksum;
     return all;
   }
 
@@ -56,7 +56,7 @@ class pieces_sum {
   struct piece {
     std::uint64_t offset;
     std::uint64_t bytes;
-    std::uint64_t sum;
+    std::uint64_t checksum;
   };
 
   // Polynomials over GF(2), modulo the CRC polynomial. The highest bit is the coefficient of the
@@ -90,10 +90,10 @@ class pieces_sum {
 class new_file {
  public:
   /// Creates the temporary file. `path` is the final name, relative to the current folder. If
-  /// `is_summed` is true, computes the CRC of the written bytes. Throws `file_unwritable` if the
+  /// `has_checksum` is true, computes the CRC of the written bytes. Throws `file_unwritable` if the
   /// file cannot be created, or if `path` exists and is not a regular file.
-  new_file(std::string path, bool is_summed)
-      : path_(std::move(path)), target_(linked_file(path_)), is_summed_(is_summed) {
+  new_file(std::string path, bool has_checksum)
+      : path_(std::move(path)), target_(linked_file(path_)), has_checksum_(has_checksum) {
     // A missing folder or an empty path is reported when the file is opened.
     std::error_code problem;
     const auto whole = std::filesystem::absolute(target_, problem);
@@ -120,7 +120,7 @@ class new_file {
 
   /// Writes `bytes` at `offset`. Throws `file_unwritable`, for example if the disk is full.
   void write(std::uint64_t offset, std::span<const std::byte> bytes) {
-    if (is_summed_) sum_.add(offset, bytes);
+    if (has_checksum_) checksum_.add(offset, bytes);
     overwrite(offset, bytes);
   }
   /// Writes like `write`, but does not update the checksum, which still covers the earlier bytes.
@@ -131,7 +131,7 @@ class new_file {
   }
 
   /// Returns the checksum of all bytes written so far, which must be contiguous.
-  [[nodiscard]] std::uint64_t sum() { return sum_.sum(); }
+  [[nodiscard]] std::uint64_t checksum() { return checksum_.value(); }
 
   /// Waits until the whole file is on the disk, and then renames the file and sets the mode of the
   /// file that it replaces. Throws `file_unwritable`, in which case the old file is unchanged.
@@ -156,8 +156,8 @@ class new_file {
   std::string path_;
   std::string target_;
   std::string part_;  // "" after the renaming
-  bool is_summed_;
-  pieces_sum sum_;
+  bool has_checksum_;
+  pieces_checksum checksum_;
   std::optional<::mode_t> mode_;
   fork_guard process_{true};
   descriptor file_{-1};
@@ -173,7 +173,7 @@ struct bulk_file_options {
   std::optional<std::uint64_t> size = {};
   /// The expected CRC-64/NVME, which is verified at the end of an upload. The computation takes
   /// about as long as reading the same bytes from memory.
-  std::optional<std::uint64_t> sum = {};
+  std::optional<std::uint64_t> checksum = {};
 };
 
 /// A `bulk_source` that reads a file with `pread`. Movable.
@@ -196,8 +196,8 @@ class bulk_file_source {
   /// removed. `before` contains the checksum of the bytes before `offset`. Throws `file_truncated`
   /// if the file is shorter than the options specify.
   bulk_file_source(const bulk_file_source& open, const bulk_file_options& options,
-                   std::unique_ptr<detail::pieces_sum> before = nullptr)
-      : path_(open.path_), sum_(std::move(before)), file_(open.file_), stamp_(open.stamp_) {
+                   std::unique_ptr<detail::pieces_checksum> before = nullptr)
+      : path_(open.path_), checksum_(std::move(before)), file_(open.file_), stamp_(open.stamp_) {
     take(options);
   }
 
@@ -214,7 +214,7 @@ class bulk_file_source {
                            std::to_string(out.size() - filled) + " bytes more",
                            "the end of the file");
     }
-    if (sum_ != nullptr) sum_->add(offset, out);
+    if (checksum_ != nullptr) checksum_->add(offset, out);
   }
   /// Throws `file_changed` if the file was written to since it was opened, and `file_corrupt` if
   /// the checksum is not the expected checksum.
@@ -226,15 +226,15 @@ class bulk_file_source {
                          "a different size or modification time");
     }
     if (!expected_) return;
-    const std::uint64_t found = sum_->sum();
+    const std::uint64_t found = checksum_->value();
     if (found == *expected_) return;
     throw file_corrupt(path_, offset_, "the CRC-64/NVME " + text_of(*expected_), text_of(found));
   }
 
   /// Formats a checksum as 16 hexadecimal digits.
-  [[nodiscard]] static std::string text_of(std::uint64_t sum) {
+  [[nodiscard]] static std::string text_of(std::uint64_t checksum) {
     char text[17];
-    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(sum));
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(checksum));
     return text;
   }
 
@@ -252,7 +252,7 @@ class bulk_file_source {
 
   void take(const bulk_file_options& options) {
     offset_ = options.offset;
-    expected_ = options.sum;
+    expected_ = options.checksum;
     const std::uint64_t rest = stamp_.size - (std::min)(offset_, stamp_.size);
     size_ = options.size.value_or(rest);
     if (offset_ > stamp_.size || size_ > rest) {
@@ -261,7 +261,7 @@ class bulk_file_source {
           std::to_string(size_) + " bytes starting at byte " + std::to_string(offset_),
           "the end of the file");
     }
-    if (expected_ && sum_ == nullptr) sum_ = std::make_unique<detail::pieces_sum>();
+    if (expected_ && checksum_ == nullptr) checksum_ = std::make_unique<detail::pieces_checksum>();
   }
   [[noreturn]] void fail(std::uint64_t offset) const {
     const std::string reason = detail::system_reason();
@@ -272,7 +272,7 @@ class bulk_file_source {
   std::uint64_t offset_ = 0;
   std::uint64_t size_ = 0;
   std::optional<std::uint64_t> expected_;
-  std::unique_ptr<detail::pieces_sum> sum_;  // null if no checksum is needed
+  std::unique_ptr<detail::pieces_checksum> checksum_;  // null if no checksum is needed
   std::shared_ptr<const detail::descriptor> file_;
   detail::file_stamp stamp_;
 };
@@ -302,7 +302,7 @@ class bulk_file_sink {
   /// renamed. Also throws errors from `finished`, after the file has its final name.
   void finish() {
     file_->finish();
-    if (finished_) finished_(file_->sum());
+    if (finished_) finished_(file_->checksum());
   }
 
  private:

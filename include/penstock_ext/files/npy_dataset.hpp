@@ -27,9 +27,9 @@
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/files/raw_records.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/half_float.hpp>
-#include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
@@ -321,9 +321,9 @@ class zip_directory {
 
   /// The byte range of an entry.
   struct place {
-    std::uint64_t begin = 0;  ///< offset in the file
-    std::uint64_t size = 0;   ///< size in bytes
-    std::uint32_t sum = 0;    ///< CRC-32 in the directory
+    std::uint64_t begin = 0;     ///< offset in the file
+    std::uint64_t size = 0;      ///< size in bytes
+    std::uint32_t checksum = 0;  ///< CRC-32 in the directory
   };
 
   /// Returns the byte range of the entry `name`. Throws `file_format_error` if the entry is
@@ -356,15 +356,15 @@ class zip_directory {
 
   /// Verifies the CRC-32 of the entry `name`, located at `entry`. Throws `file_corrupt` after a
   /// mismatch.
-  void require_sum(const place& entry, std::string_view name) const {
-    crc32_sum summer;
-    summer.add(bytes_.subspan(static_cast<std::size_t>(entry.begin),
-                              static_cast<std::size_t>(entry.size)));
+  void require_checksum(const place& entry, std::string_view name) const {
+    crc32_checksum checksum;
+    checksum.add(bytes_.subspan(static_cast<std::size_t>(entry.begin),
+                                static_cast<std::size_t>(entry.size)));
     std::array<std::uint8_t, 4> expected{};
     for (std::size_t i = 0; i < 4; ++i) {
-      expected[i] = static_cast<std::uint8_t>(entry.sum >> (24 - 8 * i) & 0xffU);
+      expected[i] = static_cast<std::uint8_t>(entry.checksum >> (24 - 8 * i) & 0xffU);
     }
-    if (const auto found = summer.sum(); found != expected) {
+    if (const auto found = checksum.bytes(); found != expected) {
       throw file_corrupt(
           path_ + '/' + std::string{name}, entry.begin,
           "CRC-32 " + hex_digits(expected) + ", according to the archive's directory",
@@ -579,7 +579,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
     return open_all([&](std::size_t number, const std::string& field) {
       const std::string name = (names[number].empty() ? field : names[number]) + ".npy";
       const auto place = entries.find(name);
-      if (archive.verify) entries.require_sum(place, name);
+      if (archive.verify) entries.require_checksum(place, name);
       return array{file, file->path() + '/' + name, place.begin,
                    file->bytes().subspan(static_cast<std::size_t>(place.begin),
                                          static_cast<std::size_t>(place.size))};

@@ -26,7 +26,7 @@
 #include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
@@ -65,13 +65,13 @@ namespace detail {
 /// native byte order. A machine with a different byte order finds a wrong checksum.
 struct index_header {
   char magic[8] = {'p', 's', 'I', 'N', 'D', 'E', 'X', '1'};
-  std::uint64_t sum = 0;         ///< checksum of all following bytes
-  std::uint64_t format = 0;      ///< identifies the format and its description
-  std::uint64_t data_bytes = 0;  ///< size of the data file
-  std::int64_t modified = 0;     ///< modification time of the data file in nanoseconds
-  std::uint64_t data_sum = 0;    ///< checksum of some bytes of the data file
-  std::uint64_t count = 0;       ///< number of samples
-  std::uint64_t longest = 0;     ///< size of the longest sample in bytes
+  std::uint64_t checksum = 0;       ///< checksum of all following bytes
+  std::uint64_t format = 0;         ///< identifies the format and its description
+  std::uint64_t data_bytes = 0;     ///< size of the data file
+  std::int64_t modified = 0;        ///< modification time of the data file in nanoseconds
+  std::uint64_t data_checksum = 0;  ///< checksum of some bytes of the data file
+  std::uint64_t count = 0;          ///< number of samples
+  std::uint64_t longest = 0;        ///< size of the longest sample in bytes
 };
 static_assert(sizeof(index_header) == 64);
 
@@ -83,22 +83,22 @@ struct found_samples {
 };
 
 /// Returns the checksum of an index file.
-[[nodiscard]] inline std::uint64_t sum_of_index(std::span<const std::byte> file) noexcept {
-  crc64nvme_sum sum;
-  sum.add(file.subspan(offsetof(index_header, format)));
-  return sum.value();
+[[nodiscard]] inline std::uint64_t checksum_of_index(std::span<const std::byte> file) noexcept {
+  crc64nvme_checksum checksum;
+  checksum.add(file.subspan(offsetof(index_header, format)));
+  return checksum.value();
 }
 
 /// Returns a checksum of 16 evenly distributed pieces of `data`, including its start and end.
-[[nodiscard]] inline std::uint64_t sampled_sum(std::span<const std::byte> data) noexcept {
+[[nodiscard]] inline std::uint64_t sampled_checksum(std::span<const std::byte> data) noexcept {
   constexpr std::size_t gaps = 15;
   const std::size_t piece = (std::min)(data.size(), std::size_t{256});
   const std::size_t last = data.size() - piece;
-  crc64nvme_sum sum;
+  crc64nvme_checksum checksum;
   for (std::size_t i = 0; i <= gaps; ++i) {
-    sum.add(data.subspan(last / gaps * i + last % gaps * i / gaps, piece));
+    checksum.add(data.subspan(last / gaps * i + last % gaps * i / gaps, piece));
   }
-  return sum.value();
+  return checksum.value();
 }
 
 /// The positions of samples in a data file, in a memory-mapped index file. Movable. Reading is
@@ -120,14 +120,15 @@ class sample_index {
           "a header of 64 bytes and the positions of " + std::to_string(head_.count) + " samples",
           "the end of the file: remove it");
     }
-    if (sum_of_index(bytes) != head_.sum) {
-      throw file_corrupt(file_.path(), offsetof(index_header, sum), "the checksum of the index",
+    if (checksum_of_index(bytes) != head_.checksum) {
+      throw file_corrupt(file_.path(), offsetof(index_header, checksum),
+                         "the checksum of the index",
                          "a different checksum: the file is damaged: remove it");
     }
     require<&index_header::format>("format", expected);
     require<&index_header::data_bytes>("size of the data", expected);
     require<&index_header::modified>("modification time of the data in nanoseconds", expected);
-    require<&index_header::data_sum>("checksum of some bytes of the data", expected);
+    require<&index_header::data_checksum>("checksum of some bytes of the data", expected);
   }
 
   /// Throws `file_format_error` if the file is not an index.
@@ -191,9 +192,9 @@ struct index_build {
 [[nodiscard]] inline std::string index_path(const std::string& path, const std::string& folder) {
   if (folder.empty()) return path + ".index";
   const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
-  crc64nvme_sum sum;
-  sum.add(std::as_bytes(std::span{whole.native()}));
-  return folder + '/' + whole.filename().string() + '-' + hex_digits(sum.sum()) + ".index";
+  crc64nvme_checksum checksum;
+  checksum.add(std::as_bytes(std::span{whole.native()}));
+  return folder + '/' + whole.filename().string() + '-' + hex_digits(checksum.bytes()) + ".index";
 }
 
 /// Returns the stamp of the file `path`. Throws `file_unreadable` if the file is missing or
@@ -214,7 +215,7 @@ template <class Format>
   index_header head{.format = format.number(),
                     .data_bytes = data.bytes().size(),
                     .modified = stamp.seconds * 1'000'000'000 + stamp.nanoseconds,
-                    .data_sum = sampled_sum(data.bytes())};
+                    .data_checksum = sampled_checksum(data.bytes())};
   const auto fail_to_write = [&](int wrong) {
     throw file_unwritable(
         path, 0, "an index file that can be written",
@@ -243,7 +244,7 @@ template <class Format>
   bytes.append(reinterpret_cast<const char*>(found.marks.data()),
                found.marks.size() * sizeof(std::uint64_t));
   std::memcpy(bytes.data(), &head, sizeof head);
-  head.sum = sum_of_index(std::as_bytes(std::span{bytes}));
+  head.checksum = checksum_of_index(std::as_bytes(std::span{bytes}));
   std::memcpy(bytes.data(), &head, sizeof head);
   if (const int wrong = write_whole_file(path, bytes)) fail_to_write(wrong);
   return {mapped_file{path}, Format::step, head};

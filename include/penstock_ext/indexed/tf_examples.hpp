@@ -23,8 +23,8 @@
 #include <penstock/data/dataset.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/foreign_format.hpp>
-#include <penstock_ext/files/support/sums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/indexed/sample_index.hpp>
 
@@ -43,10 +43,10 @@ namespace detail {
 
 /// Returns the masked CRC-32C that TFRecord files contain. Source: tensorflow/tsl,
 /// lib/hash/crc32c.h.
-[[nodiscard]] inline std::uint32_t masked_sum(std::span<const std::byte> bytes) noexcept {
-  crc32c_sum sum;
-  sum.add(bytes);
-  return ((sum.value() >> 15U) | (sum.value() << 17U)) + 0xa282ead8U;
+[[nodiscard]] inline std::uint32_t masked_crc(std::span<const std::byte> bytes) noexcept {
+  crc32c_checksum checksum;
+  checksum.add(bytes);
+  return ((checksum.value() >> 15U) | (checksum.value() << 17U)) + 0xa282ead8U;
 }
 
 /// The records of a TFRecord file as samples. A record is a u64 length, the masked CRC-32C of these
@@ -69,7 +69,7 @@ struct tf_record_format {
     std::size_t reported = 0;
     for (std::size_t at = 0; at < all.size();) {
       const auto rest = all.subspan(at);
-      if (rest.size() >= head && little_endian<4>(&rest[8]) != masked_sum(rest.first(8))) {
+      if (rest.size() >= head && little_endian<4>(&rest[8]) != masked_crc(rest.first(8))) {
         throw_foreign_format(all, data.path(), "TFRecord", 0, "");
         throw file_corrupt(data.path(), at + 8, "the CRC-32C of the length of a record",
                            "a different checksum: the file is damaged or is not a TFRecord file");
@@ -195,13 +195,13 @@ class tf_examples_file : public indexed_file<tf_record_format> {
             decode<Index>(found[Index], std::span<value_type>{});
       });
     } catch (const file_format_error&) {
-      if (verify_) require_sum(index);  // damage explains more than its consequences
+      if (verify_) require_checksum(index);  // damage explains more than its consequences
       throw;
     }
     return all;
   }
   void read(std::uint64_t index, sample<Record> out) const {
-    if (verify_) require_sum(index);
+    if (verify_) require_checksum(index);
     const features found = parsed(record(index));
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
       (read_field<Is>(index, found[Is], out), ...);
@@ -244,9 +244,9 @@ class tf_examples_file : public indexed_file<tf_record_format> {
   [[nodiscard]] std::uint64_t place(std::span<const std::byte> bytes) const noexcept {
     return static_cast<std::uint64_t>(bytes.data() - data().bytes().data());
   }
-  void require_sum(std::uint64_t index) const {
+  void require_checksum(std::uint64_t index) const {
     const auto bytes = record(index);
-    if (little_endian<4>(bytes.data() + bytes.size()) == masked_sum(bytes)) return;
+    if (little_endian<4>(bytes.data() + bytes.size()) == masked_crc(bytes)) return;
     throw file_corrupt(data().path(), place(bytes), "the CRC-32C that follows the record",
                        "a different checksum: record " + std::to_string(index) + " is damaged");
   }

@@ -20,7 +20,7 @@
 #include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
@@ -31,17 +31,17 @@ namespace detail {
 /// with a different byte order, the count appears too large and the file is rejected.
 struct lengths_header {
   char magic[8] = {'p', 's', 'L', 'E', 'N', 'G', 'T', '1'};
-  std::uint64_t sum = 0;          ///< checksum of all following bytes
+  std::uint64_t checksum = 0;     ///< checksum of all following bytes
   std::uint64_t count = 0;        ///< number of samples
   std::uint64_t fingerprint = 0;  ///< dataset fingerprint
 };
 static_assert(sizeof(lengths_header) == 32);
 
 /// Returns the checksum of a length file.
-[[nodiscard]] inline std::uint64_t sum_of_lengths(std::span<const std::byte> file) noexcept {
-  crc64nvme_sum sum;
-  sum.add(file.subspan(offsetof(lengths_header, count)));
-  return sum.value();
+[[nodiscard]] inline std::uint64_t checksum_of_lengths(std::span<const std::byte> file) noexcept {
+  crc64nvme_checksum checksum;
+  checksum.add(file.subspan(offsetof(lengths_header, count)));
+  return checksum.value();
 }
 
 /// Parses the header of a length file. `path` is used in messages. Throws `file_truncated`,
@@ -60,8 +60,9 @@ static_assert(sizeof(lengths_header) == 32);
         "a header of 32 bytes and " + std::to_string(head.count) + " lengths of 4 bytes",
         "the end of the file");
   }
-  if (sum_of_lengths(bytes) != head.sum) {
-    throw file_corrupt(path, offsetof(lengths_header, sum), "the checksum of the file's lengths",
+  if (checksum_of_lengths(bytes) != head.checksum) {
+    throw file_corrupt(path, offsetof(lengths_header, checksum),
+                       "the checksum of the file's lengths",
                        "a different checksum: the file is damaged: remove it");
   }
   return head;
@@ -186,7 +187,7 @@ template <class Length>
   };
   detail::parallel_for(static_cast<std::size_t>(parts), options.workers, work);
   std::memcpy(bytes.data(), &head, sizeof head);
-  head.sum = detail::sum_of_lengths(std::as_bytes(std::span{bytes}));
+  head.checksum = detail::checksum_of_lengths(std::as_bytes(std::span{bytes}));
   std::memcpy(bytes.data(), &head, sizeof head);
   if (const int wrong = detail::write_whole_file(path, bytes)) fail_to_write(wrong);
   return {path, count, options.fingerprint};

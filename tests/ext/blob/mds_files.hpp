@@ -77,10 +77,10 @@ inline std::string mds_sample(std::string_view blob, std::int64_t label) {
 }
 
 /// Returns the checksums of `bytes`, formatted as in index.json.
-inline std::string mds_sums(std::string_view bytes, const std::vector<std::string>& hashes) {
+inline std::string mds_checksum(std::string_view bytes, const std::vector<std::string>& hashes) {
   std::string text;
   for (const std::string& name : hashes) {
-    penstock::detail::mds_summer sum = *penstock::detail::mds_summer::of(name);
+    penstock::detail::mds_hasher sum = *penstock::detail::mds_hasher::of(name);
     sum.add(std::as_bytes(std::span{bytes}));
     text += (text.empty() ? "\"" : ", \"") + name + "\": \"" + sum.digits() + '"';
   }
@@ -107,14 +107,14 @@ inline void write_mds(const folder& dir, const std::vector<std::string>& samples
     one.name[10] = static_cast<char>('0' + at / how.per_shard);
     one.bytes = bytes.size();
     one.samples = end - at;
-    one.sums = mds_sums(bytes, how.hashes);
+    one.checksums = mds_checksum(bytes, how.hashes);
     std::string name = one.name;
     if (how.packed) {
       bytes = how.packed(bytes);
       name += ".zstd";
       one.compression = '"' + how.compression + '"';
       one.zipped = R"({"basename": ")" + name + R"(", "bytes": )" + std::to_string(bytes.size()) +
-                   R"(, "hashes": )" + mds_sums(bytes, how.hashes) + '}';
+                   R"(, "hashes": )" + mds_checksum(bytes, how.hashes) + '}';
     }
     dir.add(name, bytes);
   }

@@ -41,7 +41,7 @@ std::string rejected_entry(const mds_entry& entry) {
 TEST_CASE("sums equal those of Python's hashlib and xxhash for any split of the bytes",
           "[blob][fault:files-7]") {
   const auto sum = [](std::string_view name, std::string_view text, std::size_t piece) {
-    auto summer = ps::detail::mds_summer::of(name);
+    auto summer = ps::detail::mds_hasher::of(name);
     REQUIRE(summer);
     for (; !text.empty(); text.remove_prefix((std::min)(piece, text.size()))) {
       summer->add(std::as_bytes(std::span{text.substr(0, piece)}));
@@ -58,7 +58,7 @@ TEST_CASE("sums equal those of Python's hashlib and xxhash for any split of the 
   CHECK(sum("xxh64", "", 1) == "ef46db3751d8e999");
   CHECK(sum("xxh64", "abc", 1) == "44bc2cf5ad770999");
   CHECK(sum("sha1", "", 1) == "da39a3ee5e6b4b0d3255bfef95601890afd80709");
-  CHECK_FALSE(ps::detail::mds_summer::of("md5"));
+  CHECK_FALSE(ps::detail::mds_hasher::of("md5"));
 }
 
 TEST_CASE("an index of MDS shards lists their files and columns", "[blob]") {
@@ -112,10 +112,10 @@ TEST_CASE("an index of MDS shards reports the checksums of its files or their ab
     std::string other = text;
     return other.replace(other.find(none), none.size(), R"("hashes": )" + sums);
   };
-  CHECK(read_index(text).shards.at(0).sums.empty());
-  CHECK(read_index(with("null")).shards.at(0).sums.empty());
-  const auto sums = read_index(with(R"({"sha1": "ab", "other": ""})")).shards.at(0).sums;
-  CHECK(sums == std::vector<ps::detail::mds_sum>{{"other", ""}, {"sha1", "ab"}});
+  CHECK(read_index(text).shards.at(0).checksums.empty());
+  CHECK(read_index(with("null")).shards.at(0).checksums.empty());
+  const auto sums = read_index(with(R"({"sha1": "ab", "other": ""})")).shards.at(0).checksums;
+  CHECK(sums == std::vector<ps::detail::mds_checksum>{{"other", ""}, {"sha1", "ab"}});
   for (const std::string wrong : {"[]", "7", "\"sha1\"", R"({"sha1": 7})", R"({"sha1": null})"}) {
     CAPTURE(wrong);
     (void)rejected_index(with(wrong));

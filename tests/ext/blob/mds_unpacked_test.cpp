@@ -397,10 +397,10 @@ TEST_CASE("an index specifies the compression and the checksums of shards",
   CHECK(first.compression == "zstd:2");
   CHECK(first.zipped == "shard.00000.mds.zstd");
   CHECK(first.zipped_bytes == 2 * first.bytes);
-  REQUIRE(first.sums.size() == 2);
-  CHECK(first.sums[0].name == "sha1");
-  CHECK(first.sums[0].digits.size() == 40);
-  REQUIRE(first.zipped_sums.size() == 2);
-  CHECK(first.zipped_sums[1].digits.size() == 16);
-  CHECK(!(first.sums == first.zipped_sums));
+  REQUIRE(first.checksums.size() == 2);
+  CHECK(first.checksums[0].name == "sha1");
+  CHECK(first.checksums[0].digits.size() == 40);
+  REQUIRE(first.zipped_checksums.size() == 2);
+  CHECK(first.zipped_checksums[1].digits.size() == 16);
+  CHECK(!(first.checksums == first.zipped_checksums));
 }

@@ -24,7 +24,7 @@ struct summed_photos : test::folder {
     add("cat/a photo.jpg", "one picture");
     add("dog/2.jpg", "another");
     add("dog/3.jpg", "");
-    ps::write_sums(ps::image_folder{path()}, sums);
+    ps::write_checksums(ps::image_folder{path()}, sums);
   }
   const std::string sums = beside("sums");
 };
@@ -52,7 +52,7 @@ TEST_CASE("a blob with any flipped bit is rejected by its sum", "[blob][fault:fi
   dir.add("dog/3.jpg", "more");
   const auto problem = error_of<ps::file_corrupt>([&] { (void)test::content_of(checked, 2); });
   CHECK(problem.expected() == "CRC-32C 00000000, as in " + dir.sums);
-  CHECK(test::has(problem.found(), " of 4 bytes: restore it, or call write_sums"));
+  CHECK(test::has(problem.found(), " of 4 bytes: restore it, or call write_checksums"));
   ps::blob_buffer buffer;
   CHECK_THROWS_AS(checked.bytes(3, buffer), ps::index_error);
 }
@@ -75,7 +75,7 @@ TEST_CASE("a checksum list that is invalid or lacks a blob is rejected", "[blob]
   }
   CHECK_THROWS_AS((ps::verified_blobs{ps::image_folder{dir.path()}, dir.path("none")}),
                   ps::file_unreadable);
-  CHECK_THROWS_AS(ps::write_sums(ps::image_folder{dir.path()}, dir.path("none/sums")),
+  CHECK_THROWS_AS(ps::write_checksums(ps::image_folder{dir.path()}, dir.path("none/sums")),
                   ps::file_unwritable);
 }
 

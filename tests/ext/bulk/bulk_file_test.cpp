@@ -60,7 +60,7 @@ TEST_CASE("a download writes a complete file with its checksum, and an upload re
   CHECK(content_of(path) == text);
   CHECK(files_in(dir) == 1);
   REQUIRE(sum);
-  CHECK(load(ps::bulk_file_source{path, {.sum = sum}}) == text);
+  CHECK(load(ps::bulk_file_source{path, {.checksum = sum}}) == text);
   if (size > 100) {
     CHECK(load(ps::bulk_file_source{path, {.offset = 50, .size = 2 * page}}) ==
           text.substr(50, 2 * page));
@@ -71,15 +71,15 @@ TEST_CASE("a download writes a complete file with its checksum, and an upload re
 TEST_CASE("the checksum of pieces in any order equals the checksum of the whole data",
           "[files][bulk]") {
   const std::string text = "123456789";
-  const auto part = [&](ps::detail::pieces_sum& to, std::size_t at, std::size_t count) {
+  const auto part = [&](ps::detail::pieces_checksum& to, std::size_t at, std::size_t count) {
     to.add(at, bytes_of(text).subspan(at, count));
   };
-  ps::detail::pieces_sum sum;
+  ps::detail::pieces_checksum sum;
   part(sum, 4, 4);
   part(sum, 8, 1);
   part(sum, 0, 4);
-  CHECK(sum.sum() == 0xae8b14860a799888U);  // check value of CRC-64/NVME
-  CHECK(ps::detail::pieces_sum{}.sum() == 0);
+  CHECK(sum.value() == 0xae8b14860a799888U);  // check value of CRC-64/NVME
+  CHECK(ps::detail::pieces_checksum{}.value() == 0);
 }
 
 TEST_CASE("a file is written completely or not at all",
@@ -194,7 +194,7 @@ TEST_CASE("an upload of an invalid file throws an error with the cause",
   CHECK_THROWS_AS((ps::bulk_file_source{path, {.offset = 6 * page + 1}}), ps::file_truncated);
 
   const auto damaged = error_of<ps::file_corrupt>(
-      [&] { load(ps::bulk_file_source{path, {.sum = std::uint64_t{17}}}); });
+      [&] { load(ps::bulk_file_source{path, {.checksum = std::uint64_t{17}}}); });
   CHECK(test::has(damaged.expected(), "0000000000000011"));
 
   ps::bulk_file_source shortened{path};

@@ -73,7 +73,7 @@ TEST_CASE("the tensors of a safetensors file are found and uploaded",
   CHECK(file.at("b").dtype == "F16");
   CHECK(file.metadata().at("format") == "pt");
   CHECK(file.bytes() == 20);
-  CHECK_FALSE(file.has_sum());
+  CHECK_FALSE(file.has_checksum());
   const std::string all = load(file.all());
   CHECK((all.size() == 20 && all[19] == 19));
   CHECK(load(file.only("b")) == all.substr(8, 12));
@@ -96,7 +96,7 @@ TEST_CASE("a checkpoint is a safetensors file with a checksum of all its bytes",
   for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 31);
   save(path, tensors, text, {{"epoch", "7"}});
   const ps::safetensors_file file{path};
-  CHECK(file.has_sum());
+  CHECK(file.has_checksum());
   CHECK(file.metadata().at("epoch") == "7");
   REQUIRE(file.tensors().size() == 3);
   CHECK(file.at("step").offset == 12000);
@@ -244,7 +244,7 @@ TEST_CASE("a checksum that another program copied into its file is ignored", "[f
   put(path, file_of(header, 0) + "changed!");
   const ps::safetensors_file file{path};
   CHECK(file.metadata().contains("penstock.crc64nvme"));
-  CHECK_FALSE(file.has_sum());
+  CHECK_FALSE(file.has_checksum());
   CHECK(load(file.all()) == "changed!");
 }
 

@@ -32,9 +32,9 @@ std::array<std::uint8_t, 4> filled(unsigned first) {
   return pixel;
 }
 
-std::vector<std::uint8_t> changed(const image& in, const affine_change& change,
+std::vector<std::uint8_t> changed(const owned_image& in, const affine_change& change,
                                   const ps::affine_options& options = {}) {
-  image out{in.size, in.channels};
+  owned_image out{in.size, in.channels};
   std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{77});
   ps::affine(in.view(), change, out.view(), options);
   return out.bytes;
@@ -50,7 +50,7 @@ TEST_CASE("a rotated image equals Pillow's", "[image][promise:exact-15]") {
   const ps::affine_options options[] = {{affine_filter::nearest, filled(0)},
                                         {affine_filter::bilinear, filled(0)},
                                         {affine_filter::bicubic, filled(200)}};
-  const image some = test::random_image({61, 43}, 3);
+  const owned_image some = test::random_image({61, 43}, 3);
   // Hashes of Pillow 12.3's and 13.0's output, printed by color_pillow.py --golden.
   for (const golden& one :
        {golden{{0, 3, -2, 1.5, 0, 0},
@@ -88,7 +88,7 @@ TEST_CASE("images are turned for a comparison with Pillow", "[.][pillow_turns]")
   unsigned fill = 0;
   while (cases >> channels >> offset >> size.width >> size.height >> c.angle >> c.right >> c.down >>
          c.scale >> c.shear_x >> c.shear_y >> filter >> fill) {
-    image some{size, channels};
+    owned_image some{size, channels};
     for (std::size_t i = 0; i < some.bytes.size(); ++i) {
       some.bytes[i] = static_cast<std::uint8_t>(bytes[offset + i]);
     }
@@ -103,7 +103,7 @@ TEST_CASE("images are turned for a comparison with Pillow", "[.][pillow_turns]")
 }
 
 TEST_CASE("an image that is only shifted moves by whole pixels", "[image]") {
-  image some = test::random_image({9, 7}, 4);
+  owned_image some = test::random_image({9, 7}, 4);
   CHECK(changed(some, {}) == some.bytes);
   const std::vector<std::uint8_t> found = changed(some, {.right = 2, .down = -3});
   for (std::size_t y = 0; y < 7; ++y) {
@@ -118,7 +118,7 @@ TEST_CASE("an image that is only scaled is stepped through by doubles, as Pillow
   std::size_t by_fixed_steps = 0;
   for (std::size_t width = 1; width < 120; ++width) {
     for (const double scale : {0.6, 0.75, 1.2, 1.5}) {
-      const image in = test::random_image({width, 1}, 1);
+      const owned_image in = test::random_image({width, 1}, 1);
       const std::vector<std::uint8_t> found = changed(in, {.scale = scale});
       const double middle = static_cast<double>(width) * 0.5;
       const double step = 1 / scale;
@@ -138,7 +138,7 @@ TEST_CASE("an image that is only scaled is stepped through by doubles, as Pillow
 
 TEST_CASE("interpolated pixels repeat the edge, and the outside is filled",
           "[image][promise:exact-15]") {
-  const image some = test::random_image({9, 7}, 3);
+  const owned_image some = test::random_image({9, 7}, 3);
   const std::array<std::uint8_t, 4> red{200, 10, 20, 0};
   for (const affine_filter filter : {affine_filter::bilinear, affine_filter::bicubic}) {
     CHECK(changed(some, {}, {filter, red}) == some.bytes);
@@ -150,18 +150,18 @@ TEST_CASE("interpolated pixels repeat the edge, and the outside is filled",
       }
     }
     // An image of a single color keeps the color, even at its edge.
-    image even{{30, 20}, 1};
+    owned_image even{{30, 20}, 1};
     std::fill(even.bytes.begin(), even.bytes.end(), std::uint8_t{201});
     CHECK(changed(even, {.scale = 3.3}, {filter}) == even.bytes);
-    image dot{{1, 1}, 4};
+    owned_image dot{{1, 1}, 4};
     dot.bytes = {1, 2, 3, 4};
     CHECK(changed(dot, {.angle = 45}, {filter}) == dot.bytes);
   }
 }
 
 TEST_CASE("a square rotated four times is unchanged", "[image]") {
-  image some = test::random_image({8, 8}, 1);
-  image turned = some;
+  owned_image some = test::random_image({8, 8}, 1);
+  owned_image turned = some;
   for (int i = 0; i < 4; ++i) {
     turned.bytes = changed(turned, {.angle = 90});
     CHECK((turned.bytes == some.bytes) == (i == 3));
@@ -191,8 +191,8 @@ TEST_CASE("a random rotation draws within its options, the same on every machine
     CHECK(found.shear_x == ps::uniform(other, -5.0, 5.0));
     CHECK(found.shear_y == ps::uniform(other, -6.0, 6.0));
     CHECK(one() == other());
-    const image some = test::random_image({50, 40}, 1);
-    image out{{50, 40}, 1};
+    const owned_image some = test::random_image({50, 40}, 1);
+    owned_image out{{50, 40}, 1};
     turn(some.view(), out.view(), third);
     CHECK(out.bytes == changed(some, found));
     sum = sum * 31 + test::sum_of(out.bytes);
@@ -202,8 +202,8 @@ TEST_CASE("a random rotation draws within its options, the same on every machine
   const ps::random_affine smooth_turn{{.degrees = 30, .sampling = smooth}};
   ps::sample_generator drawn = random_of(9);
   ps::sample_generator used = random_of(9);
-  const image before = test::random_image({50, 40}, 1);
-  image after{{50, 40}, 1};
+  const owned_image before = test::random_image({50, 40}, 1);
+  owned_image after{{50, 40}, 1};
   smooth_turn(before.view(), after.view(), used);
   CHECK(after.bytes == changed(before, smooth_turn.draw({50, 40}, drawn), smooth));
   ps::sample_generator one = random_of(7);
@@ -214,7 +214,7 @@ TEST_CASE("a random rotation draws within its options, the same on every machine
 }
 
 TEST_CASE("arguments of rotations are checked", "[image]") {
-  const image some = test::random_image({5, 4}, 3);
+  const owned_image some = test::random_image({5, 4}, 3);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const auto rejected = [&](const affine_change& change) {
     return test::rejection([&] { static_cast<void>(changed(some, change)); });
@@ -229,17 +229,17 @@ TEST_CASE("arguments of rotations are checked", "[image]") {
   CHECK(rejected({.scale = std::numeric_limits<double>::infinity()}) != "accepted");
   CHECK(rejected({.shear_x = 90}) != "accepted");
   CHECK(rejected({.shear_y = -90}) != "accepted");
-  image low{{5, 3}, 3};
+  owned_image low{{5, 3}, 3};
   CHECK(test::rejection([&] { ps::affine(some.view(), {}, low.view()); }) ==
         "affine: expected two images of the same size and 1, 3 or 4 channels, found 5 x 4 x 3 and "
         "5 x "
         "3 x 3");
-  image none{{0, 3}, 3};
+  owned_image none{{0, 3}, 3};
   CHECK(test::rejection([&] { ps::affine(none.view(), {}, none.view()); }) ==
         "affine: expected sides of 1 to 2^24 pixels, found 0 x 3");
-  image grey{{5, 4}, 1};
+  owned_image grey{{5, 4}, 1};
   CHECK(test::rejection([&] { ps::affine(some.view(), {}, grey.view()); }) != "accepted");
-  image two{{5, 4}, 2};
+  owned_image two{{5, 4}, 2};
   CHECK(test::rejection([&] { ps::affine(two.view(), {}, two.view()); }) != "accepted");
   CHECK(test::rejection([] { ps::random_affine{{.degrees = -1}}; }) ==
         "random_affine: expected 0 <= degrees <= 360, found -1");

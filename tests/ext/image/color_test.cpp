@@ -53,7 +53,7 @@ TEST_CASE("color changes equal Pillow's", "[image][promise:exact-15]") {
                             {3, 0.1, 0x452758f6985793d4ull},
                             {3, -0.37, 0xa07bf075bdbb0b78ull},
                             {4, 0, 0xddbcbc165a1ba5e4ull}}) {
-    image some = test::random_image({61, 43}, 3);
+    owned_image some = test::random_image({61, 43}, 3);
     change(one.op, some.view(), one.factor);
     CAPTURE(one.op, one.factor);
     CHECK(test::sum_of(some.bytes) == one.sum);
@@ -73,7 +73,7 @@ TEST_CASE("colors are changed for a comparison with Pillow", "[.][pillow_colours
   std::size_t offset = 0;
   ps::image_size size;
   while (cases >> op >> factor >> offset >> size.width >> size.height) {
-    image some{size, 3};
+    owned_image some{size, 3};
     for (std::size_t i = 0; i < some.bytes.size(); ++i) {
       some.bytes[i] = static_cast<std::uint8_t>(bytes[offset + i]);
     }
@@ -84,20 +84,20 @@ TEST_CASE("colors are changed for a comparison with Pillow", "[.][pillow_colours
 }
 
 TEST_CASE("a factor of 1 and a turn of 0 leave an image alone", "[image]") {
-  const image before = test::random_image({31, 17}, 3);
+  const owned_image before = test::random_image({31, 17}, 3);
   for (const int op : {0, 1, 2}) {
-    image some = before;
+    owned_image some = before;
     change(op, some.view(), 1);
     CHECK(some.bytes == before.bytes);
   }
-  image empty{{0, 0}, 3};
+  owned_image empty{{0, 0}, 3};
   for (const int op : {0, 1, 2, 3, 4}) change(op, {nullptr, {0, 0}, 3, 0}, 0.5);
 }
 
 TEST_CASE("colors outside the selected part do not change", "[image]") {
-  const image before = test::random_image({12, 9}, 3);
+  const owned_image before = test::random_image({12, 9}, 3);
   for (const int op : {0, 1, 2, 3, 4}) {
-    image some = before;
+    owned_image some = before;
     const ps::image_box inner{2, 3, {7, 4}};
     change(op, some.view().part(inner), 0.3);
     std::size_t changed = 0;
@@ -121,8 +121,8 @@ TEST_CASE("a jitter draws an order and then factors, the same on every machine",
   for (std::uint64_t i = 0; i < 300; ++i) {
     ps::sample_generator one = random_of(i);
     ps::sample_generator other = random_of(i);
-    image found = test::random_image({9, 7}, 3);
-    image expected = found;
+    owned_image found = test::random_image({9, 7}, 3);
+    owned_image expected = found;
     jitter(found.view(), one);
     std::array<std::size_t, 4> order{0, 1, 2, 3};
     for (const std::size_t last : {3u, 2u, 1u}) {
@@ -141,7 +141,7 @@ TEST_CASE("a jitter draws an order and then factors, the same on every machine",
 }
 
 TEST_CASE("a jitter changes only the selected properties", "[image]") {
-  const image before = test::random_image({9, 7}, 3);
+  const owned_image before = test::random_image({9, 7}, 3);
   const auto values = {ps::color_jitter_options{},
                        {.brightness = 2},
                        {.contrast = 0.5},
@@ -151,8 +151,8 @@ TEST_CASE("a jitter changes only the selected properties", "[image]") {
   for (const ps::color_jitter_options& options : values) {
     ps::sample_generator one = random_of(5);
     ps::sample_generator other = random_of(5);
-    image found = before;
-    image expected = before;
+    owned_image found = before;
+    owned_image expected = before;
     ps::color_jitter{options}(found.view(), one);
     for (const std::size_t last : {3u, 2u, 1u}) {
       static_cast<void>(ps::uniform(other, std::size_t{0}, std::size_t{last}));
@@ -168,12 +168,12 @@ TEST_CASE("a jitter changes only the selected properties", "[image]") {
 
 TEST_CASE("colors are changed in a field of a dataset's samples", "[image]") {
   using photo = ps::record<ps::field<"photo", std::uint8_t, 2, 3, 3>, ps::field<"label", int>>;
-  const image some = test::random_image({3, 4}, 3);  // holds two images of 2 x 3 pixels
+  const owned_image some = test::random_image({3, 4}, 3);  // holds two images of 2 x 3 pixels
   const std::vector<int> labels{5, 6};
   const ps::memory_dataset<photo> photos{some.bytes, labels};
   const auto grey = photos | ps::map(ps::on_image<"photo">(ps::grayscale{}));
   auto batch = test::read_batch(grey, {1});
-  image expected = some;
+  owned_image expected = some;
   ps::grayscale{}(expected.view());
   for (std::size_t i = 0; i < 18; ++i) {
     CHECK(ps::get<"photo">(batch.view()[0]).flat()[i] == expected.bytes[18 + i]);
@@ -201,8 +201,8 @@ TEST_CASE("a view of an image reports its size", "[image]") {
 }
 
 TEST_CASE("arguments of color changes are checked", "[image]") {
-  image some = test::random_image({3, 2}, 3);
-  image grey = test::random_image({3, 2}, 1);
+  owned_image some = test::random_image({3, 2}, 3);
+  owned_image grey = test::random_image({3, 2}, 1);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const char* const names[] = {"adjust_brightness", "adjust_contrast", "adjust_saturation"};
   for (const int op : {0, 1, 2}) {

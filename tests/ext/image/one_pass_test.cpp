@@ -34,43 +34,45 @@ const ps::color_jitter colourful{
     {.brightness = 0.4, .contrast = 0.5, .saturation = 0.3, .hue = 0.2}};
 
 // Returns the image after `step`, computed with the functions that one_pass combines.
-image after(const ps::random_affine& step, const image& in, ps::sample_generator& random) {
-  image out{in.size, 3};
+owned_image after(const ps::random_affine& step, const owned_image& in,
+                  ps::sample_generator& random) {
+  owned_image out{in.size, 3};
   step(in.view(), out.view(), random);
   return out;
 }
 
 template <ps::image_geometry Geometry>
-image after(const Geometry& step, const image& in, ps::sample_generator& random) {
+owned_image after(const Geometry& step, const owned_image& in, ps::sample_generator& random) {
   const ps::image_plan plan = step.plan(in.size, random);
-  image out{plan.size(), 3};
+  owned_image out{plan.size(), 3};
   ps::resizer{}(in.view(), plan, out.view());
   return out;
 }
 
-image after(const ps::random_flip& flip, const image& in, ps::sample_generator& random) {
+owned_image after(const ps::random_flip& flip, const owned_image& in,
+                  ps::sample_generator& random) {
   return after(ps::center_crop{in.size} | flip, in, random);
 }
 
-image after(const ps::color_jitter& step, image in, ps::sample_generator& random) {
+owned_image after(const ps::color_jitter& step, owned_image in, ps::sample_generator& random) {
   step(in.view(), random);
   return in;
 }
 
-image after(const ps::grayscale& step, image in, ps::sample_generator&) {
+owned_image after(const ps::grayscale& step, owned_image in, ps::sample_generator&) {
   step(in.view());
   return in;
 }
 
 template <class... Steps>
-void compare(const image& in, std::uint64_t seed, const Steps&... steps) {
+void compare(const owned_image& in, std::uint64_t seed, const Steps&... steps) {
   ps::sample_generator one = random_of(seed);
   ps::sample_generator other = random_of(seed);
-  image expected = in;
+  owned_image expected = in;
   ((expected = after(steps, expected, other)), ...);
   CAPTURE(seed, in.size.width, in.size.height);
   // The gap between the rows reveals writes outside the rows.
-  image out{expected.size, 3, 5};
+  owned_image out{expected.size, 3, 5};
   std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{77});
   ps::one_pass{steps...}(in.view(), out.view(), one);
   CHECK(one() == other());
@@ -105,7 +107,7 @@ TEST_CASE("one pass gives the same bits as its separate steps", "[image][promise
   const auto crop = ps::random_crop{24, {.padding = 3}} | ps::random_flip{};
   std::uint64_t seed = 0;
   for (const ps::image_size& size : in_sizes) {
-    const image in = test::random_image(size, 3, static_cast<std::uint32_t>(size.width));
+    const owned_image in = test::random_image(size, 3, static_cast<std::uint32_t>(size.width));
     for (int i = 0; i < 4; ++i, ++seed) {
       compare(in, seed, slanted);
       compare(in, seed, slanted, crop, colourful);
@@ -117,7 +119,7 @@ TEST_CASE("one pass gives the same bits as its separate steps", "[image][promise
 }
 
 TEST_CASE("one pass turns by each filter", "[image][promise:exact-15]") {
-  const image in = test::random_image({50, 40}, 3);
+  const owned_image in = test::random_image({50, 40}, 3);
   for (const auto filter :
        {ps::affine_filter::nearest, ps::affine_filter::bilinear, ps::affine_filter::bicubic}) {
     const std::array<std::uint8_t, 4> fill{1, 2, 3, 4};
@@ -135,7 +137,7 @@ TEST_CASE("one pass turns by each filter", "[image][promise:exact-15]") {
 TEST_CASE("one pass reads samples of a dataset", "[image]") {
   using bytes = ps::record<ps::field<"image", std::uint8_t, 4, 6, 3>>;
   using floats = ps::record<ps::field<"x", float, 3, 4, 4>>;
-  const image two = test::random_image({6, 8}, 3);
+  const owned_image two = test::random_image({6, 8}, 3);
   const ps::memory_dataset<bytes> photos{two.bytes};
   const ps::one_pass augment{ps::center_crop{4} | ps::random_flip{},
                              ps::color_jitter{{.brightness = 0.4}}, ps::to_chw{}};
@@ -169,16 +171,16 @@ TEST_CASE("one_pass accepts steps in one order and no steps that resize", "[imag
 }
 
 TEST_CASE("images that one_pass cannot read or write are rejected", "[image]") {
-  const image in = test::random_image({5, 4}, 3);
-  const image grey = test::random_image({5, 4}, 1);
-  const image none{{0, 4}, 3};
-  image out{{5, 4}, 3};
-  image small{{4, 4}, 3};
-  image thin{{5, 4}, 1};
+  const owned_image in = test::random_image({5, 4}, 3);
+  const owned_image grey = test::random_image({5, 4}, 1);
+  const owned_image none{{0, 4}, 3};
+  owned_image out{{5, 4}, 3};
+  owned_image small{{4, 4}, 3};
+  owned_image thin{{5, 4}, 1};
   const ps::one_pass mirror{ps::random_flip{}};
   const ps::one_pass planes{ps::to_chw{}};
   ps::sample_generator random = random_of(1);
-  const auto rejected = [&](const image& from, image& to) {
+  const auto rejected = [&](const owned_image& from, owned_image& to) {
     return test::rejection([&] { mirror(from.view(), to.view(), random); });
   };
   CHECK(rejected(in, out) == "accepted");

@@ -24,8 +24,8 @@ namespace {
 
 constexpr ps::detail::resample_path plain = ps::detail::resample_path::plain;
 
-image resized(ps::resizer& resize, const image& in, const image_plan& plan) {
-  image out{plan.size(), in.channels};
+owned_image resized(ps::resizer& resize, const owned_image& in, const image_plan& plan) {
+  owned_image out{plan.size(), in.channels};
   resize(in.view(), plan, out.view());
   return out;
 }
@@ -118,9 +118,9 @@ TEST_CASE("a resized image has Pillow's bits", "[image][promise:exact-15]") {
   for (const golden& one : goldens) {
     const auto path = GENERATE(ps::detail::fastest_resample_path(), plain);
     ps::resizer resize{{one.filter, one.order}, path};
-    const image rgb = test::random_image({97, 71}, 3);
-    const image grey = test::random_image({97, 71}, 1);
-    const image four = test::random_image({97, 71}, 4);
+    const owned_image rgb = test::random_image({97, 71}, 3);
+    const owned_image grey = test::random_image({97, 71}, 1);
+    const owned_image four = test::random_image({97, 71}, 4);
     CAPTURE(static_cast<int>(one.filter), static_cast<int>(one.order), static_cast<int>(path));
     CHECK(test::sum_of(resized(resize, rgb, whole({0, 0, {97, 71}}, {40, 30})).bytes) ==
           one.sums[0]);
@@ -131,7 +131,7 @@ TEST_CASE("a resized image has Pillow's bits", "[image][promise:exact-15]") {
     CHECK(test::sum_of(resized(resize, four, whole({1, 0, {90, 71}}, {90, 20})).bytes) ==
           one.sums[3]);
     // The crop is more than a hundred times as high as wide.
-    const image tall = test::random_image({97, 203}, 3);
+    const owned_image tall = test::random_image({97, 203}, 3);
     CHECK(test::sum_of(resized(resize, tall, whole({7, 1, {2, 201}}, {30, 200})).bytes) ==
           one.sums[4]);
   }
@@ -145,13 +145,13 @@ TEST_CASE("a kept, mirrored part equals that part of the whole", "[image][promis
       ps::resizer resize{{filter, order}};
       for (int round = 0; round < 30; ++round) {
         const std::size_t channels = std::array{1u, 3u, 4u}[bits() % 3];
-        const image in = test::random_image({1 + bits() % 60, 1 + bits() % 60}, channels);
+        const owned_image in = test::random_image({1 + bits() % 60, 1 + bits() % 60}, channels);
         const image_plan plan = random_plan(bits, in.size, 60);
-        const image part = resized(resize, in, plan);
+        const owned_image part = resized(resize, in, plan);
         // Uses a second resizer with plain loops, which shares no tables with the first.
         ps::resizer other{{filter, order}, plain};
-        image all = resized(other, in, whole(plan.crop, plan.scaled));
-        image expected{plan.kept.size, channels};
+        owned_image all = resized(other, in, whole(plan.crop, plan.scaled));
+        owned_image expected{plan.kept.size, channels};
         for (std::size_t y = 0; y < expected.size.height; ++y) {
           for (std::size_t x = 0; x < expected.size.width; ++x) {
             const std::size_t from = plan.mirrored ? expected.size.width - 1 - x : x;
@@ -171,13 +171,13 @@ TEST_CASE("a crop is resized as if there were nothing around it", "[image][promi
   for (const ps::resize_filter filter : filters) {
     ps::resizer resize{{filter}};
     for (int round = 0; round < 20; ++round) {
-      const image in = test::random_image({1 + bits() % 60, 1 + bits() % 60}, 3);
+      const owned_image in = test::random_image({1 + bits() % 60, 1 + bits() % 60}, 3);
       image_plan plan = random_plan(bits, in.size, 60);
-      image alone{plan.crop.size, 3, 7};
+      owned_image alone{plan.crop.size, 3, 7};
       for (std::size_t y = 0; y < alone.size.height; ++y) {
         std::copy_n(in.view().part(plan.crop).row(y), alone.size.width * 3, alone.view().row(y));
       }
-      const image expected = resized(resize, in, plan);
+      const owned_image expected = resized(resize, in, plan);
       plan.crop.left = 0;
       plan.crop.top = 0;
       REQUIRE(resized(resize, alone, plan).bytes == expected.bytes);
@@ -192,11 +192,11 @@ TEST_CASE("a resizer writes only its destination", "[image]") {
       ps::resizer resize{{filter, ps::pass_order::by_shrink}, path};
       for (int round = 0; round < 20; ++round) {
         const std::size_t channels = std::array{1u, 3u, 4u}[bits() % 3];
-        const image in = test::random_image({1 + bits() % 40, 1 + bits() % 40}, channels);
+        const owned_image in = test::random_image({1 + bits() % 40, 1 + bits() % 40}, channels);
         const image_plan plan = random_plan(bits, in.size, 40);
-        const image expected = resized(resize, in, plan);
-        image sheet{{44, 44}, channels};
-        const image before = sheet = test::random_image(sheet.size, channels, 5);
+        const owned_image expected = resized(resize, in, plan);
+        owned_image sheet{{44, 44}, channels};
+        const owned_image before = sheet = test::random_image(sheet.size, channels, 5);
         const image_box place{2, 2, plan.size()};
         resize(in.view(), plan, sheet.view().part(place));
         for (std::size_t y = 0; y < place.size.height; ++y) {
@@ -213,16 +213,16 @@ TEST_CASE("a resizer writes only its destination", "[image]") {
 }
 
 TEST_CASE("a border is zeros and is mirrored with the rest", "[image]") {
-  const image in = test::random_image({20, 10}, 3);
+  const owned_image in = test::random_image({20, 10}, 3);
   for (const ps::resize_filter filter : {ps::resize_filter::nearest, ps::resize_filter::bilinear}) {
     ps::resizer resize{{filter}};
     image_plan plan = whole({0, 0, {20, 10}}, {12, 14});
-    image inner = resized(resize, in, plan);
+    owned_image inner = resized(resize, in, plan);
     plan.border = {1, 2, 3, 4};
     CHECK(plan.size() == image_size{16, 20});
     for (const bool mirrored : {false, true}) {
       plan.mirrored = mirrored;
-      image out{plan.size(), 3};
+      owned_image out{plan.size(), 3};
       std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{77});
       resize(in.view(), plan, out.view());
       std::size_t wrong = 0;
@@ -259,9 +259,9 @@ TEST_CASE("the order of the passes depends on the cost", "[image][promise:exact-
                                 {by_shrink, {10, 50}, {40, 49}, true},
                                 {by_shrink, {90, 50}, {40, 30}, false}}) {
     ps::resizer resize{{ps::resize_filter::bicubic, one.order}};
-    const image in = test::random_image(one.from, 3);
+    const owned_image in = test::random_image(one.from, 3);
     const auto after = [&](const image_size& between) {
-      const image half = resized(resize, in, whole({0, 0, one.from}, between));
+      const owned_image half = resized(resize, in, whole({0, 0, one.from}, between));
       return resized(resize, half, whole({0, 0, between}, one.to)).bytes;
     };
     const auto horizontal = after({one.to.width, one.from.height});
@@ -279,9 +279,9 @@ TEST_CASE("a single color is preserved for any size", "[image]") {
     for (const image_size& from : {image_size{1, 1}, {300, 1}, {1, 300}, {7, 5}}) {
       for (const image_size& to : {image_size{1, 1}, {1, 90}, {90, 1}, {33, 17}}) {
         for (const std::uint8_t value : {std::uint8_t{0}, std::uint8_t{254}, std::uint8_t{255}}) {
-          image in{from, 3};
+          owned_image in{from, 3};
           std::fill(in.bytes.begin(), in.bytes.end(), value);
-          image out{to, 3};
+          owned_image out{to, 3};
           resize(in.view(), out.view());
           REQUIRE(std::all_of(out.bytes.begin(), out.bytes.end(),
                               [value](std::uint8_t found) { return found == value; }));
@@ -292,12 +292,12 @@ TEST_CASE("a single color is preserved for any size", "[image]") {
 }
 
 TEST_CASE("mismatched sizes are rejected before a byte is written", "[image]") {
-  const image in = test::random_image({20, 10}, 3);
+  const owned_image in = test::random_image({20, 10}, 3);
   ps::resizer resize;
   CHECK(resize.options().filter == ps::resize_filter::bilinear);
   CHECK(resize.options().order == ps::pass_order::horizontal_first);
   const image_plan good{{1, 2, {19, 8}}, {30, 40}, {3, 4, {27, 36}}};
-  const auto rejected = [&](const image_plan& plan, const image& from, image to) {
+  const auto rejected = [&](const image_plan& plan, const owned_image& from, owned_image to) {
     const std::vector<std::uint8_t> before = to.bytes;
     try {
       resize(from.view(), plan, to.view());
@@ -307,13 +307,13 @@ TEST_CASE("mismatched sizes are rejected before a byte is written", "[image]") {
     }
     return std::string{"accepted"};
   };
-  const image out{{27, 36}, 3};
+  const owned_image out{{27, 36}, 3};
   CHECK(rejected(good, in, out) == "accepted");
-  CHECK(rejected(good, in, image{{27, 36}, 1}) ==
+  CHECK(rejected(good, in, owned_image{{27, 36}, 1}) ==
         "resizer: expected 1, 3 or 4 channels in both images, found 3 and 1");
-  CHECK(rejected(good, test::random_image({20, 10}, 2), image{{27, 36}, 2}) ==
+  CHECK(rejected(good, test::random_image({20, 10}, 2), owned_image{{27, 36}, 2}) ==
         "resizer: expected 1, 3 or 4 channels in both images, found 2 and 2");
-  CHECK(rejected(good, in, image{{27, 35}, 3}) ==
+  CHECK(rejected(good, in, owned_image{{27, 35}, 3}) ==
         "resizer: expected a place for 27 x 36 pixels, found 27 x 35");
   image_plan bad = good;
   bad.crop.size.width = 20;

@@ -18,7 +18,7 @@ using test::owned_image;
 
 TEST_CASE("planes of floats contain each channel, scaled as in torchvision", "[image]") {
   const ps::channel_scale scale{{0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}};
-  image sheet = test::random_image({40, 30}, 3);
+  owned_image sheet = test::random_image({40, 30}, 3);
   const ps::const_pixels part = sheet.view().part({3, 5, {31, 20}});
   std::vector<float> floats(3 * 20 * 31);
   ps::to_chw{scale}(part, ps::tensor_view<float, 3, 20, 31>{floats.data(), {}});
@@ -33,7 +33,7 @@ TEST_CASE("planes of floats contain each channel, scaled as in torchvision", "[i
 }
 
 TEST_CASE("without a scale floats are from 0 to 1", "[image]") {
-  image some{{2, 1}, 3};
+  owned_image some{{2, 1}, 3};
   some.bytes = {0, 255, 51, 255, 0, 102};
   std::vector<float> floats(6);
   ps::to_chw{}(some.view(), ps::tensor_view<float, 3, 1, 2>{floats.data(), {}});
@@ -43,9 +43,9 @@ TEST_CASE("without a scale floats are from 0 to 1", "[image]") {
 TEST_CASE("planes of a different size are rejected", "[image]") {
   const ps::to_chw planes;
   std::vector<float> floats(60, 7.0f);
-  image some = test::random_image({5, 4}, 3);
-  image grey = test::random_image({5, 4}, 1);
-  const auto rejected = [&](image& in, const auto& out) {
+  owned_image some = test::random_image({5, 4}, 3);
+  owned_image grey = test::random_image({5, 4}, 1);
+  const auto rejected = [&](owned_image& in, const auto& out) {
     return test::rejection([&] { planes(in.view(), out); });
   };
   CHECK(rejected(some, ps::tensor_view<float, 3, 4, 5>{floats.data(), {}}) == "accepted");

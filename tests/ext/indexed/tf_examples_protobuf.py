@@ -58,7 +58,7 @@ for byte in range(256):
     TABLE.append(byte)
 
 
-def masked_sum(data):
+def masked_crc(data):
     state = 0xFFFFFFFF
     for byte in data:
         state = TABLE[(state ^ byte) & 255] ^ state >> 8
@@ -68,7 +68,7 @@ def masked_sum(data):
 
 def framed(data):
     length = struct.pack("<Q", len(data))
-    sums = [struct.pack("<I", masked_sum(one)) for one in (length, data)]
+    sums = [struct.pack("<I", masked_crc(one)) for one in (length, data)]
     return length + sums[0] + data + sums[1]
 
 

@@ -11,7 +11,7 @@
 namespace test {
 
 /// Returns the masked CRC-32C of `bytes`, computed bit by bit.
-inline std::uint32_t slow_masked_sum(std::string_view bytes) {
+inline std::uint32_t slow_masked_crc(std::string_view bytes) {
   std::uint32_t state = 0xffffffffU;
   for (const char byte : bytes) {
     state ^= static_cast<unsigned char>(byte);
@@ -32,8 +32,8 @@ std::string number_bytes(Number number) {
 /// Returns `data` as a record of a TFRecord file.
 inline std::string tf_record(const std::string& data) {
   const std::string length = number_bytes(std::uint64_t{data.size()});
-  return length + number_bytes(slow_masked_sum(length)) + data +
-         number_bytes(slow_masked_sum(data));
+  return length + number_bytes(slow_masked_crc(length)) + data +
+         number_bytes(slow_masked_crc(data));
 }
 
 /// Returns a protobuf varint.

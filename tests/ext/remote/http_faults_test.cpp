@@ -320,7 +320,8 @@ TEST_CASE("a body with a wrong checksum is requested again", "[remote][fault:sto
   CHECK(has(problem.found(), "crc32"));
   CHECK(has(problem.found(), "attempt 5 of 5"));
   test::range_server server{server_of(100)};
-  CHECK(range_of(ps::http_store{server.url(), hasty({.check_sums = false})}, 0, 9) == "123455789");
+  CHECK(range_of(ps::http_store{server.url(), hasty({.verify_checksums = false})}, 0, 9) ==
+        "123455789");
 }
 
 TEST_CASE("aborted attempts are counted and leave no request in flight",

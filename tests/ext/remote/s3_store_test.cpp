@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <penstock_ext/files/crypto/digest.hpp>
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/store/http/detail/s3/list_answer.hpp>
 #include <penstock_ext/store/http/detail/s3/s3_place.hpp>
 
@@ -337,7 +337,7 @@ TEST_CASE("a bucket is read with signatures that exclude the range",
   const http_request request = server.requests().back();
   CHECK(request.path == "/my-bucket/train/a%20b.tar");
   CHECK(request.lines.at("x-amz-security-token") == "s3cr3t-token");
-  CHECK(request.lines.at("x-amz-content-sha256") == ps::detail::sum_of_nothing);
+  CHECK(request.lines.at("x-amz-content-sha256") == ps::detail::sha256_of_nothing);
   CHECK(request.lines.at("x-amz-checksum-mode") == "ENABLED");
   // Computes the signature again for the time in the request.
   const std::vector<ps::detail::signed_line> lines{
@@ -348,7 +348,7 @@ TEST_CASE("a bucket is read with signatures that exclude the range",
       {"x-amz-security-token", "s3cr3t-token"}};
   CHECK(request.lines.at("authorization") ==
         ps::detail::authorization(somebody, "eu-west-1", "s3", request.lines.at("x-amz-date"),
-                                  {"GET", request.path, "", lines, ps::detail::sum_of_nothing}));
+                                  {"GET", request.path, "", lines, ps::detail::sha256_of_nothing}));
   const ps::s3_store open{"my-bucket", {.endpoint = server.url(), .anonymous = true}};
   CHECK(open.size_of("x") == 1000);
   CHECK(server.requests().back().lines.count("authorization") == 0);
@@ -494,12 +494,13 @@ TEST_CASE("each key that a listing may name is read, and compared with the size 
     const std::vector<ps::detail::signed_line> lines{
         {"host", request.lines.at("host")},
         {"x-amz-checksum-mode", "ENABLED"},
-        {"x-amz-content-sha256", std::string{ps::detail::sum_of_nothing}},
+        {"x-amz-content-sha256", std::string{ps::detail::sha256_of_nothing}},
         {"x-amz-date", request.lines.at("x-amz-date")},
         {"x-amz-security-token", "s3cr3t-token"}};
-    CHECK(request.lines.at("authorization") ==
-          ps::detail::authorization(somebody, "us-east-1", "s3", request.lines.at("x-amz-date"),
-                                    {"GET", request.path, "", lines, ps::detail::sum_of_nothing}));
+    CHECK(
+        request.lines.at("authorization") ==
+        ps::detail::authorization(somebody, "us-east-1", "s3", request.lines.at("x-amz-date"),
+                                  {"GET", request.path, "", lines, ps::detail::sha256_of_nothing}));
   }
   stated = 11;
   const ps::s3_store other{"bkt", options};
@@ -679,7 +680,7 @@ TEST_CASE("a bucket is read for a comparison with moto", "[.][moto]") {
     }
     store.read_many(ranges);
     listing << object.key << '\n'
-            << ps::detail::hex_digits(ps::detail::digest::sha256().add(content).sum()) << '\n';
+            << ps::detail::hex_digits(ps::detail::digest::sha256().add(content).bytes()) << '\n';
   }
   CHECK_THROWS_AS(store.size_of("train/missing"), ps::object_missing);
   CHECK_THROWS_AS(ps::s3_store{"no-such-bucket"}.list(), ps::object_missing);

@@ -25,7 +25,7 @@
 #include <penstock_ext/files/crypto/digest.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/json/parsed_json.hpp>
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
@@ -184,49 +184,49 @@ struct mds_place {
 }
 
 /// A file checksum from index.json: the algorithm name and the hexadecimal digits.
-struct mds_sum {
+struct mds_checksum {
   std::string name = {};
   std::string digits = {};
 
-  friend bool operator==(const mds_sum&, const mds_sum&) = default;
+  friend bool operator==(const mds_checksum&, const mds_checksum&) = default;
 };
 
 /// The supported checksum algorithms, fastest first, as named by Mosaic.
 inline constexpr std::array<std::string_view, 3> known_mds_sums{"xxh64", "sha1", "sha256"};
 
 /// Computes a checksum incrementally.
-class mds_summer {
+class mds_hasher {
  public:
   /// Returns an object that computes the checksum `name`, or nothing if the algorithm is unknown.
-  [[nodiscard]] static std::optional<mds_summer> of(std::string_view name) {
+  [[nodiscard]] static std::optional<mds_hasher> of(std::string_view name) {
     if (name == known_mds_sums[0]) {
       xxh64_state state{::XXH64_createState()};
       if (!state) throw std::bad_alloc();
       ::XXH64_reset(state.get(), 0);
-      return mds_summer{std::move(state)};
+      return mds_hasher{std::move(state)};
     }
-    if (name == known_mds_sums[1]) return mds_summer{digest::sha1()};
-    if (name == known_mds_sums[2]) return mds_summer{digest::sha256()};
+    if (name == known_mds_sums[1]) return mds_hasher{digest::sha1()};
+    if (name == known_mds_sums[2]) return mds_hasher{digest::sha256()};
     return std::nullopt;
   }
 
   /// Updates the checksum with `bytes`.
   void add(std::span<const std::byte> bytes) {
-    if (auto* const state = std::get_if<xxh64_state>(&sum_)) {
+    if (auto* const state = std::get_if<xxh64_state>(&hash_)) {
       ::XXH64_update(state->get(), bytes.data(), bytes.size());
     } else {
-      std::get<digest>(sum_).add(bytes);
+      std::get<digest>(hash_).add(bytes);
     }
   }
 
   /// Finishes the checksum and returns its hexadecimal digits. Do not call `add` afterwards.
   [[nodiscard]] std::string digits() {
-    if (const auto* const state = std::get_if<xxh64_state>(&sum_)) {
-      ::XXH64_canonical_t sum;
-      ::XXH64_canonicalFromHash(&sum, ::XXH64_digest(state->get()));
-      return hex_digits(sum.digest);
+    if (const auto* const state = std::get_if<xxh64_state>(&hash_)) {
+      ::XXH64_canonical_t checksum;
+      ::XXH64_canonicalFromHash(&checksum, ::XXH64_digest(state->get()));
+      return hex_digits(checksum.digest);
     }
-    return hex_digits(std::get<digest>(sum_).sum());
+    return hex_digits(std::get<digest>(hash_).bytes());
   }
 
  private:
@@ -234,36 +234,38 @@ class mds_summer {
     void operator()(::XXH64_state_t* state) const noexcept { ::XXH64_freeState(state); }
   };
   using xxh64_state = std::unique_ptr<::XXH64_state_t, free_state>;
-  using sums = std::variant<xxh64_state, digest>;
+  using checksums = std::variant<xxh64_state, digest>;
 
-  explicit mds_summer(sums sum) : sum_(std::move(sum)) {}
+  explicit mds_hasher(checksums checksum) : hash_(std::move(checksum)) {}
 
-  sums sum_;
+  checksums hash_;
 };
 
-/// Returns the fastest supported checksum in `sums`, or null if none is supported.
-[[nodiscard]] inline const mds_sum* comparable_sum(std::span<const mds_sum> sums) noexcept {
+/// Returns the fastest supported checksum in `checksums`, or null if none is supported.
+[[nodiscard]] inline const mds_checksum* supported_checksum(
+    std::span<const mds_checksum> checksums) noexcept {
   for (const std::string_view name : known_mds_sums) {
-    const auto found = std::find_if(sums.begin(), sums.end(),
-                                    [&](const mds_sum& one) { return one.name == name; });
-    if (found != sums.end()) return &*found;
+    const auto found = std::find_if(checksums.begin(), checksums.end(),
+                                    [&](const mds_checksum& one) { return one.name == name; });
+    if (found != checksums.end()) return &*found;
   }
   return nullptr;
 }
 
-/// Verifies the file against the fastest supported checksum in `sums`. Throws `file_corrupt` after
-/// a mismatch, `file_format_error` if no checksum is supported, and the read errors of the file.
-inline void require_sum(const shard_file& file, std::span<const mds_sum> sums,
-                        const std::string& remedy) {
-  const mds_sum* const expected = comparable_sum(sums);
+/// Verifies the file against the fastest supported checksum in `checksums`. Throws `file_corrupt`
+/// after a mismatch, `file_format_error` if no checksum is supported, and the read errors of the
+/// file.
+inline void require_checksum(const shard_file& file, std::span<const mds_checksum> checksums,
+                             const std::string& remedy) {
+  const mds_checksum* const expected = supported_checksum(checksums);
   if (expected == nullptr) {
     std::string names;
-    for (const mds_sum& one : sums) names += (names.empty() ? "" : ", ") + one.name;
+    for (const mds_checksum& one : checksums) names += (names.empty() ? "" : ", ") + one.name;
     throw file_format_error(file.path(), 0,
                             "an xxh64, sha1 or sha256 checksum in index.json, as verify requires",
                             names.empty() ? "none" : names);
   }
-  mds_summer summer = *mds_summer::of(expected->name);
+  mds_hasher summer = *mds_hasher::of(expected->name);
   constexpr std::size_t max = std::size_t{1} << 18U;
   const std::unique_ptr<std::byte[]> memory{new std::byte[max]};
   for (std::uint64_t at = 0; at < file.size();) {
@@ -287,9 +289,9 @@ struct mds_shard_entry {
   std::uint64_t bytes = 0;       ///< Size of the uncompressed file in bytes.
   std::uint64_t zipped_bytes = 0;
   std::uint64_t samples = 0;
-  std::uint64_t at = 0;                   ///< Byte offset of the entry in index.json.
-  std::vector<mds_sum> sums = {};         ///< Checksums of the uncompressed file.
-  std::vector<mds_sum> zipped_sums = {};  ///< Checksums of the compressed file.
+  std::uint64_t at = 0;                             ///< Byte offset of the entry in index.json.
+  std::vector<mds_checksum> checksums = {};         ///< Checksums of the uncompressed file.
+  std::vector<mds_checksum> zipped_checksums = {};  ///< Checksums of the compressed file.
 };
 
 /// Maximum number of columns, far above the number in real data sets.
@@ -409,17 +411,17 @@ class mds_index_reader {
     }
     const std::string format = text(member(from, "format"), "format");
     if (format != "mds") reject("\"mds\", the only supported format", '\'' + format + '\'');
-    read_file(member(from, "raw_data"), shard.name, shard.bytes, shard.sums);
+    read_file(member(from, "raw_data"), shard.name, shard.bytes, shard.checksums);
     shard.samples = number(member(from, "samples"), "samples");
     if (shard.samples > 0xffff'ffffU) reject("less than 2^32 samples", "more");
     require_version(from);
     if (const json* const zipped = optional(from, "zip_data")) {
-      read_file(*zipped, shard.zipped, shard.zipped_bytes, shard.zipped_sums);
+      read_file(*zipped, shard.zipped, shard.zipped_bytes, shard.zipped_checksums);
     }
   }
 
   void read_file(const json& from, std::string& name, std::uint64_t& bytes,
-                 std::vector<mds_sum>& sums) const {
+                 std::vector<mds_checksum>& checksums) const {
     name = text(member(from, "basename"), "basename");
     if (!lies_below(name)) {
       reject("the name of a file in the folder, or below it", '\'' + name + '\'');
@@ -428,7 +430,8 @@ class mds_index_reader {
     const json* const hashes = optional(from, "hashes");
     if (hashes == nullptr) return;
     if (!hashes->is_object()) reject("an object as hashes", shown(*hashes));
-    for (const auto& [sum, digits] : hashes->items()) sums.push_back({sum, text(digits, sum)});
+    for (const auto& [checksum, digits] : hashes->items())
+      checksums.push_back({checksum, text(digits, checksum)});
   }
 
   // Returns true if the relative path `path` stays below its base folder.

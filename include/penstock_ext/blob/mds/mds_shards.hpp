@@ -35,7 +35,7 @@
 #include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/report/report_error.hpp>
 
@@ -110,13 +110,13 @@ struct mds_shard {
 
 /// Opens the file `path` of the shard `entry`, which belongs to the index in `folder`. Verifies the
 /// checksum if `verify` is true. Throws `file_unreadable`, `length_mismatch` if the length differs,
-/// and errors from `mds_offsets` and `require_sum`.
+/// and errors from `mds_offsets` and `require_checksum`.
 [[nodiscard]] inline mds_shard open_mds_shard(const std::string& folder,
                                               const mds_shard_entry& entry, const std::string& path,
                                               bool verify) {
   shard_file file{path};
   require_bytes(file, entry.bytes);
-  if (verify) require_sum(file, entry.sums, ": remove it, and copy or unpack it again");
+  if (verify) require_checksum(file, entry.checksums, ": remove it, and copy or unpack it again");
   std::vector<std::uint32_t> offsets = mds_offsets(file, entry.samples);
   return {joined_path(folder, entry.name), std::move(file), std::move(offsets)};
 }
@@ -347,8 +347,8 @@ class unpacked_shards {
   [[nodiscard]] std::string target_of(const mds_shard_entry& entry,
                                       const shard_file& zipped) const {
     std::string all = entry.name + '\0' + entry.zipped + '\0' + entry.compression;
-    for (const auto* sums : {&entry.sums, &entry.zipped_sums}) {
-      for (const mds_sum& one : *sums) all += '\0' + one.name + '\0' + one.digits;
+    for (const auto* checksums : {&entry.checksums, &entry.zipped_checksums}) {
+      for (const mds_checksum& one : *checksums) all += '\0' + one.name + '\0' + one.digits;
     }
     const auto add = [&](auto number) { all += '\0' + std::to_string(number); };
     add(entry.bytes);
@@ -356,10 +356,10 @@ class unpacked_shards {
     add(entry.samples);
     add(zipped.stamp().seconds);
     add(zipped.stamp().nanoseconds);
-    ::XXH64_canonical_t sum;
-    ::XXH64_canonicalFromHash(&sum, ::XXH3_64bits(all.data(), all.size()));
+    ::XXH64_canonical_t checksum;
+    ::XXH64_canonicalFromHash(&checksum, ::XXH3_64bits(all.data(), all.size()));
     const std::string name = entry.name.substr(entry.name.rfind('/') + 1);
-    return joined_path(options_.unpacked, name + '.' + hex_digits(sum.digest));
+    return joined_path(options_.unpacked, name + '.' + hex_digits(checksum.digest));
   }
 
   [[nodiscard]] std::string unpack(const mds_shard_entry& entry) const {
@@ -367,7 +367,7 @@ class unpacked_shards {
     require_bytes(zipped, entry.zipped_bytes);
     std::string target = target_of(entry, zipped);
     if (file_size(target) == entry.bytes) return target;
-    if (options_.verify) require_sum(zipped, entry.zipped_sums, ": copy it again");
+    if (options_.verify) require_checksum(zipped, entry.zipped_checksums, ": copy it again");
     const mds_compression::reader content = options_.compression.open(zipped.path());
     part_file out{target, "the unpacked shard"};
     constexpr std::size_t max = std::size_t{1} << 20U;
@@ -486,9 +486,9 @@ class mds_shards {
     for (const detail::mds_shard& shard : shards_) {
       ends_.push_back(size() + shard.offsets.size() - 1);
     }
-    const auto without =
-        std::count_if(index.shards.begin(), index.shards.end(),
-                      [](const auto& one) { return detail::comparable_sum(one.sums) == nullptr; });
+    const auto without = std::count_if(
+        index.shards.begin(), index.shards.end(),
+        [](const auto& one) { return detail::supported_checksum(one.checksums) == nullptr; });
     if (without != 0) {
       warnings_.push_back(index_path_ + " has no xxh64, sha1 or sha256 checksum for " +
                           std::to_string(without) + " of " + std::to_string(shards_.size()) +

@@ -278,16 +278,16 @@ class safetensors_file {
     header_ = detail::safetensors_parser{std::string_view{head_}.substr(start.size()), path_,
                                          file_.size() - begin_}
                   .read();
-    const auto sum = header_.metadata.find("penstock.crc64nvme");
-    if (sum != header_.metadata.end() &&
+    const auto checksum = header_.metadata.find("penstock.crc64nvme");
+    if (checksum != header_.metadata.end() &&
         std::string_view{head_}.substr(start.size()).starts_with(detail::safetensors_sum_begin)) {
       const std::size_t at = start.size() + detail::safetensors_sum_begin.size();
-      const std::string& digits = sum->second;
+      const std::string& digits = checksum->second;
       if (digits.size() != detail::safetensors_sum_digits ||
           digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
         throw file_corrupt(path_, at, "a checksum of 16 hexadecimal digits", digits);
       }
-      sum_ = std::stoull(digits, nullptr, 16);
+      checksum_ = std::stoull(digits, nullptr, 16);
       head_.replace(at, digits.size(), digits.size(), '0');
     }
   }
@@ -303,7 +303,7 @@ class safetensors_file {
     return tensors().empty() ? 0 : tensors().back().offset + tensors().back().bytes;
   }
   /// Returns true if the file contains its checksum. Files written by `safetensors_sink` do.
-  [[nodiscard]] bool has_sum() const noexcept { return sum_.has_value(); }
+  [[nodiscard]] bool has_checksum() const noexcept { return checksum_.has_value(); }
   /// Returns the tensor `name`. Throws `file_format_error` if the file does not contain the tensor.
   [[nodiscard]] const safetensor& at(std::string_view name) const {
     const auto found = std::ranges::find(tensors(), name, &safetensor::name);
@@ -318,9 +318,9 @@ class safetensors_file {
   /// match.
   [[nodiscard]] bulk_file_source all(bool verify = true) const {
     bulk_file_options options{.offset = begin_, .size = bytes()};
-    if (!verify || !sum_) return {file_, options};
-    options.sum = sum_;
-    auto head = std::make_unique<detail::pieces_sum>();
+    if (!verify || !checksum_) return {file_, options};
+    options.checksum = checksum_;
+    auto head = std::make_unique<detail::pieces_checksum>();
     head->add(0, std::as_bytes(std::span{head_}));
     return {file_, options, std::move(head)};
   }
@@ -337,7 +337,7 @@ class safetensors_file {
   std::string head_;  // all bytes before the tensors, with zeros in place of the checksum digits
   std::uint64_t begin_ = 0;
   detail::safetensors_header header_;
-  std::optional<std::uint64_t> sum_;
+  std::optional<std::uint64_t> checksum_;
 };
 
 /// A `bulk_sink` that writes a safetensors file, which appears either complete or not at all (see
@@ -363,7 +363,7 @@ class safetensors_sink {
   /// Writes the checksum to the header, and renames the file to its final name. Throws
   /// `file_unwritable` if the file cannot be written or renamed.
   void finish() {
-    const std::string digits = bulk_file_source::text_of(file_->sum());
+    const std::string digits = bulk_file_source::text_of(file_->checksum());
     file_->overwrite(8 + detail::safetensors_sum_begin.size(), std::as_bytes(std::span{digits}));
     file_->finish();
   }

@@ -41,7 +41,7 @@ class digest {
   digest& add(std::string_view text) { return add(std::as_bytes(std::span{text})); }
 
   /// Finishes and returns the digest. Do not call `add` afterwards.
-  [[nodiscard]] std::vector<std::uint8_t> sum() {
+  [[nodiscard]] std::vector<std::uint8_t> bytes() {
     std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
     unsigned int size = 0;
     require(::EVP_DigestFinal_ex(context_.get(), bytes.data(), &size));

@@ -15,7 +15,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
 #include <penstock_ext/image/pixels.hpp>
 
@@ -312,9 +312,9 @@ class png_decoder {
           throw image_truncated(std::string{key}, bytes.size(), "the rest of a PNG chunk",
                                 "the end of its bytes");
         }
-        detail::crc32_sum sum;
-        sum.add(bytes.subspan(begin + 4, end - begin - 4));
-        if (sum.value() == detail::number_at(bytes, end, 4, true)) return;
+        detail::crc32_checksum checksum;
+        checksum.add(bytes.subspan(begin + 4, end - begin - 4));
+        if (checksum.value() == detail::number_at(bytes, end, 4, true)) return;
         throw image_corrupt(std::string{key}, begin, "a valid PNG image",
                             "a chunk with another CRC");
       }

@@ -68,7 +68,7 @@ struct http_options {
   /// mismatch. The checksums are Content-Digest and, for whole objects, Repr-Digest, x-goog-hash
   /// and x-amz-checksum-..., which an `s3_store` requests. The reactor thread computes the
   /// checksums. A CRC is fast, whereas SHA-256 takes several times as long.
-  bool check_sums = true;
+  bool verify_checksums = true;
 
   /// File with trusted certificates. "" uses the system's certificates.
   std::string ca_file = {};

@@ -28,9 +28,9 @@ namespace detail {
 /// because a proxy may change it.
 class s3_service final : public http_service {
  public:
-  /// If `asks_for_sums` is true, requests the checksums stored by the server.
-  explicit s3_service(s3_place place, bool asks_for_sums = false)
-      : http_service({}), place_(std::move(place)), asks_for_sums_(asks_for_sums) {}
+  /// If `requests_checksums` is true, requests the checksums stored by the server.
+  explicit s3_service(s3_place place, bool requests_checksums = false)
+      : http_service({}), place_(std::move(place)), requests_checksums_(requests_checksums) {}
 
   [[nodiscard]] std::vector<std::string> headers(std::string_view method,
                                                  const http_target& target) const override {
@@ -42,18 +42,18 @@ class s3_service final : public http_service {
                                                  std::time_t now) const {
     // Requests checksums only for objects, because a listing has no checksum.
     std::vector<signed_line> lines{{"host", std::string{target.host()}}};
-    if (asks_for_sums_ && target.query.empty())
+    if (requests_checksums_ && target.query.empty())
       lines.emplace_back("x-amz-checksum-mode", "ENABLED");
     if (!place_.credentials) return written(lines);
     const std::string time = signing_time(now);
-    lines.emplace_back("x-amz-content-sha256", sum_of_nothing);
+    lines.emplace_back("x-amz-content-sha256", sha256_of_nothing);
     lines.emplace_back("x-amz-date", time);
     if (!place_.credentials->session_token.empty()) {
       lines.emplace_back("x-amz-security-token", place_.credentials->session_token);
     }
     const std::string value =
         authorization(*place_.credentials, place_.region, "s3", time,
-                      {method, target.path, target.query, lines, sum_of_nothing});
+                      {method, target.path, target.query, lines, sha256_of_nothing});
     std::vector<std::string> all = written(lines);
     all.push_back("Authorization: " + value);
     return all;
@@ -114,7 +114,7 @@ class s3_service final : public http_service {
   }
 
   s3_place place_;
-  bool asks_for_sums_;
+  bool requests_checksums_;
 };
 
 }  // namespace detail
@@ -209,7 +209,7 @@ class s3_store {
       : is_directory_(is_directory),
         client_(std::make_unique<const detail::http_client>(
             place.bucket, adapted(options, place),
-            std::make_shared<const detail::s3_service>(place, options.check_sums))) {}
+            std::make_shared<const detail::s3_service>(place, options.verify_checksums))) {}
 
   // Disables redirects, because a signature is valid for a single host, and no other host may
   // receive the session token.

@@ -70,7 +70,8 @@ struct block_header {
   static constexpr std::uint64_t expected_magic = 0x34'4b'4c'42'4b'54'53'50U;  // "PSTKBLK4"
 
   std::uint64_t magic = expected_magic;
-  std::uint64_t header_sum = 0;  ///< checksum of the bytes between this member and the block bytes
+  std::uint64_t header_checksum =
+      0;  ///< checksum of the bytes between this member and the block bytes
   std::uint64_t chunk_size = chunk_bytes;
   std::uint64_t object_size = 0;
   std::uint64_t block_size = 0;
@@ -79,7 +80,7 @@ struct block_header {
   std::uint64_t object_length = 0;  ///< length of the object name
 };
 static_assert(sizeof(block_header) == 64, "written as it is");
-inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
+inline constexpr std::size_t header_checksum_begin = offsetof(block_header, chunk_size);
 
 /// Returns the number of chunks in block `id`. The last chunk may be shorter.
 [[nodiscard]] inline std::uint64_t chunks_of(const block_id& id) noexcept {
@@ -119,7 +120,7 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
     append(std::as_bytes(std::span{&sum, 1}));
     bytes = bytes.subspan(chunk.size());
   }
-  header.header_sum = checksum(std::span{start}.subspan(summed_header));
+  header.header_checksum = checksum(std::span{start}.subspan(header_checksum_begin));
   std::memcpy(start.data(), &header, sizeof header);
   return start;
 }
@@ -128,7 +129,7 @@ inline constexpr std::size_t summed_header = offsetof(block_header, chunk_size);
 [[nodiscard]] inline bool is_start_of(const block_id& id, std::span<const std::byte> start) {
   if (start.size() != start_bytes(id)) return false;
   block_header header = header_of(id);
-  header.header_sum = checksum(start.subspan(summed_header));
+  header.header_checksum = checksum(start.subspan(header_checksum_begin));
   const std::string_view names{reinterpret_cast<const char*>(start.data()) + sizeof header,
                                start.size() - sizeof header};
   return std::memcmp(start.data(), &header, sizeof header) == 0 && names.starts_with(id.store) &&

@@ -15,7 +15,7 @@
 
 #include <penstock/core/version.hpp>
 #include <penstock_ext/files/crypto/digest.hpp>
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
@@ -100,12 +100,12 @@ struct expected_digest {
 }
 
 /// The running checksum of a body, and the checksum that the server reported.
-class body_sum {
+class body_checksum {
  public:
-  explicit body_sum(expected_digest expected) : expected_(std::move(expected)) {
+  explicit body_checksum(expected_digest expected) : expected_(std::move(expected)) {
     // The default is CRC-64/NVME.
-    if (expected_.kind == digest_kind::crc32c) counted_ = crc32c_sum{};
-    if (expected_.kind == digest_kind::crc32) counted_ = crc32_sum{};
+    if (expected_.kind == digest_kind::crc32c) counted_ = crc32c_checksum{};
+    if (expected_.kind == digest_kind::crc32) counted_ = crc32_checksum{};
     if (expected_.kind == digest_kind::sha_256) counted_ = digest::sha256();
   }
 
@@ -118,7 +118,7 @@ class body_sum {
   /// only once, after the last piece.
   [[nodiscard]] std::optional<std::string> difference() {
     const std::string found =
-        std::visit([](auto& counted) { return base64_of(counted.sum()); }, counted_);
+        std::visit([](auto& counted) { return base64_of(counted.bytes()); }, counted_);
     if (found == expected_.text) return std::nullopt;
     return "a body whose " + std::string{expected_digest::name_of(expected_.kind)} + " is " +
            found + ", which differs from the server's checksum";
@@ -126,7 +126,7 @@ class body_sum {
 
  private:
   expected_digest expected_;
-  std::variant<crc64nvme_sum, crc32c_sum, crc32_sum, digest> counted_;
+  std::variant<crc64nvme_checksum, crc32c_checksum, crc32_checksum, digest> counted_;
 };
 
 /// The value of a Content-Range line (RFC 9110): "bytes 0-9/100", "bytes 0-9/*", "bytes */100".

@@ -161,12 +161,12 @@ class http_request {
   curl_easy easy = {};
   curl_list lines = {};
   http_answer answer = {};
-  std::uint64_t received = 0;         ///< size of the body so far in bytes
-  std::optional<body_sum> sum = {};   ///< running checksum, if the server reported one
-  std::string error_body = {};        ///< start of an error body
-  std::exception_ptr rejection = {};  ///< reason why the body was rejected
-  bool is_enough = false;             ///< true if the attempt was ended because the remaining body
-                                      ///< is not needed
+  std::uint64_t received = 0;                  ///< size of the body so far in bytes
+  std::optional<body_checksum> checksum = {};  ///< running checksum, if the server reported one
+  std::string error_body = {};                 ///< start of an error body
+  std::exception_ptr rejection = {};           ///< reason why the body was rejected
+  bool is_enough = false;  ///< true if the attempt was ended because the remaining body
+                           ///< is not needed
   std::chrono::steady_clock::time_point last_byte = {};
   std::array<char, CURL_ERROR_SIZE> curl_words = {};
 
@@ -200,7 +200,7 @@ class http_request {
   void prepare(const http_service& service) {
     answer = {};
     received = 0;
-    sum.reset();
+    checksum.reset();
     error_body.clear();
     rejection = {};
     is_enough = false;
@@ -376,11 +376,11 @@ class http_request {
       rejection = problem<bad_response>(wanted(), "a body that continues after them");
     }
     if (rejection) return false;
-    if (position == 0 && options->check_sums) {
-      if (auto digest = answer.digest_of_body()) sum.emplace(std::move(*digest));
+    if (position == 0 && options->verify_checksums) {
+      if (auto digest = answer.digest_of_body()) checksum.emplace(std::move(*digest));
     }
     const auto bytes = std::as_bytes(std::span{text});
-    if (sum) sum->add(bytes);
+    if (checksum) checksum->add(bytes);
     if (call->deliver(range, range.begin + position, bytes)) return true;
     is_enough = true;
     return false;
@@ -453,8 +453,8 @@ class http_request {
       return {.reason = "a body of " + std::to_string(received) + " in place of " +
                         std::to_string(expected) + " bytes"};
     }
-    if (sum && !ended_by_us) {
-      if (auto difference = sum->difference()) return {.reason = *std::move(difference)};
+    if (checksum && !ended_by_us) {
+      if (auto difference = checksum->difference()) return {.reason = *std::move(difference)};
     }
     return {.success = true};
   }

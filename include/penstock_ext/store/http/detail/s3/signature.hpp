@@ -18,7 +18,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock_ext/files/crypto/digest.hpp>
-#include <penstock_ext/files/support/sums.hpp>
+#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/store/http/http_options.hpp>
 
 namespace penstock {
@@ -35,11 +35,11 @@ struct signed_request {
   std::string_view path;
   std::string_view query;
   std::span<const signed_line> lines;
-  std::string_view body_sum;  ///< SHA-256 of the body in hexadecimal
+  std::string_view body_checksum;  ///< SHA-256 of the body in hexadecimal
 };
 
 /// SHA-256 of an empty body, which every request has.
-inline constexpr std::string_view sum_of_nothing =
+inline constexpr std::string_view sha256_of_nothing =
     "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// Returns the HMAC-SHA-256 of `text`, computed by libcrypto. Throws `error` if libcrypto is
@@ -47,17 +47,17 @@ inline constexpr std::string_view sum_of_nothing =
 [[nodiscard]] inline std::vector<std::uint8_t> hmac_sha256(std::string_view key,
                                                            std::string_view text) {
   const auto* const bytes = reinterpret_cast<const unsigned char*>(text.data());
-  std::vector<std::uint8_t> sum(EVP_MAX_MD_SIZE);
+  std::vector<std::uint8_t> hmac(EVP_MAX_MD_SIZE);
   unsigned int size = 0;
   if (key.size() > static_cast<std::size_t>((std::numeric_limits<int>::max)()) ||
       ::HMAC(::EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes, text.size(),
-             sum.data(), &size) == nullptr) {
+             hmac.data(), &size) == nullptr) {
     throw error(
         "libcrypto failed to compute HMAC with SHA-256, which is needed to sign requests to S3: "
         "check that its configuration, openssl.cnf, has a provider for it");
   }
-  sum.resize(size);
-  return sum;
+  hmac.resize(size);
+  return hmac;
 }
 
 /// Formats a time as in signatures: "20130524T000000Z".
@@ -82,17 +82,17 @@ inline constexpr std::string_view sum_of_nothing =
     if (!names.empty()) names += ';';
     names += name;
   }
-  canonical += '\n' + names + '\n' + std::string{request.body_sum};
+  canonical += '\n' + names + '\n' + std::string{request.body_checksum};
 
   const std::string_view day = time.substr(0, 8);
   const std::string scope =
       std::string{day} + '/' + std::string{region} + '/' + std::string{service} + "/aws4_request";
   const std::string text = "AWS4-HMAC-SHA256\n" + std::string{time} + '\n' + scope + '\n' +
-                           hex_digits(digest::sha256().add(canonical).sum());
+                           hex_digits(digest::sha256().add(canonical).bytes());
   std::string key = "AWS4" + credentials.secret;
   for (const std::string_view part : {day, region, service, std::string_view{"aws4_request"}}) {
-    const std::vector<std::uint8_t> sum = hmac_sha256(key, part);
-    key.assign(sum.begin(), sum.end());
+    const std::vector<std::uint8_t> hmac = hmac_sha256(key, part);
+    key.assign(hmac.begin(), hmac.end());
   }
   return "AWS4-HMAC-SHA256 Credential=" + credentials.key_id + '/' + scope +
          ", SignedHeaders=" + names + ", Signature=" + hex_digits(hmac_sha256(key, text));

@@ -44,7 +44,7 @@ class crc {
   /// Returns the checksum of all added bytes.
   [[nodiscard]] Word value() const noexcept { return static_cast<Word>(~state_); }
   /// Returns the bytes of the checksum, most significant byte first.
-  [[nodiscard]] std::array<std::uint8_t, sizeof(Word)> sum() const noexcept {
+  [[nodiscard]] std::array<std::uint8_t, sizeof(Word)> bytes() const noexcept {
     std::array<std::uint8_t, sizeof(Word)> bytes{};
     for (std::size_t i = 0; i < sizeof(Word); ++i) {
       bytes[sizeof(Word) - 1 - i] = static_cast<std::uint8_t>(~state_ >> (8 * i));
@@ -82,10 +82,10 @@ class crc {
 };
 
 /// CRC-32, as in zlib, PNG and Ethernet.
-using crc32_sum = crc<std::uint32_t, 0xedb88320U>;
+using crc32_checksum = crc<std::uint32_t, 0xedb88320U>;
 /// CRC-32C (Castagnoli), as in iSCSI.
-using crc32c_sum = crc<std::uint32_t, 0x82f63b78U>;
-using crc64nvme_sum = crc<std::uint64_t, 0x9a6c9329ac4bc9b5U>;  ///< CRC-64, as in NVM Express.
+using crc32c_checksum = crc<std::uint32_t, 0x82f63b78U>;
+using crc64nvme_checksum = crc<std::uint64_t, 0x9a6c9329ac4bc9b5U>;  ///< CRC-64, as in NVM Express.
 
 /// Formats bytes as lower-case hexadecimal digits, two for each byte.
 [[nodiscard]] inline std::string hex_digits(std::span<const std::uint8_t> bytes) {

@@ -10,7 +10,7 @@
 #include "support/catch.hpp"
 
 namespace ps = penstock;
-using ps::detail::body_sum;
+using ps::detail::body_checksum;
 using ps::detail::digest_kind;
 using ps::detail::expected_digest;
 
@@ -39,14 +39,14 @@ TEST_CASE("checksums equal their standards for any split of the body", "[remote]
   const std::string_view body = "123456789";
   for (std::size_t first = 0; first <= body.size(); ++first) {
     for (std::size_t second = first; second <= body.size(); ++second) {
-      body_sum sum{{kind, text}};
+      body_checksum sum{{kind, text}};
       sum.add(bytes_of_text(body.substr(0, first)));
       sum.add(bytes_of_text(body.substr(first, second - first)));
       sum.add(bytes_of_text(body.substr(second)));
       CHECK(sum.difference() == std::nullopt);
     }
   }
-  body_sum other{{kind, text}};
+  body_checksum other{{kind, text}};
   other.add(bytes_of_text("123456788"));
   const auto difference = other.difference();
   REQUIRE(difference);
