@@ -288,7 +288,7 @@ else
 fi
 step mlp-tests 9 tests "$mlp_tests" 12800
 if [[ $without == *" nccl "* ]]; then
-  note nccl "left out" 0 0 tests "asked for by PENSTOCK_REPORT_WITHOUT"
+  note nccl "left out" 0 0 tests "requested by PENSTOCK_REPORT_WITHOUT"
 elif [ -n "$packed" ] && [ ! -e "$nccl" ]; then
   note nccl "left out" 0 0 tests "the pack has no program for NCCL"
 elif [[ $(ldd "$nccl" 2>/dev/null) == *"libnccl.so.2 => not found"* ]]; then
@@ -315,7 +315,7 @@ mlp_run() {
 with_cublas=yes
 if [[ $without == *" cublas "* ]]; then
   with_cublas=no
-  note mlp-cublas "left out" 0 0 json "asked for by PENSTOCK_REPORT_WITHOUT"
+  note mlp-cublas "left out" 0 0 json "requested by PENSTOCK_REPORT_WITHOUT"
 else
   mlp_run cublas 4 --kernels cublas --mode resident --epochs 1 --samples 640 || with_cublas=no
 fi
@@ -331,7 +331,7 @@ sanitized() {
   local name=$1 share=$2
   shift 2
   if [[ $without == *" sanitizer "* ]]; then
-    note "$name" "left out" 0 0 sanitized "asked for by PENSTOCK_REPORT_WITHOUT"
+    note "$name" "left out" 0 0 sanitized "requested by PENSTOCK_REPORT_WITHOUT"
     return
   fi
   step "$name" "$share" tests,sanitized "$sanitizer" --error-exitcode 1 "$@"

@@ -872,7 +872,7 @@ void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
       bench::measurement row;
       row.value = 1e-3 * static_cast<double>(all.count()) /
                   static_cast<double>(std::max<std::uint64_t>(1, said.batches));
-      if (said.batches == 0) row.failed = "the device's clock has told nothing";
+      if (said.batches == 0) row.failed = "the device's clock has reported nothing";
       out.add("fed", name + of, size, row, "us");
     };
     timed("idle before a step of ", said.idle);

@@ -66,7 +66,7 @@ inline void write_checkpoint(const std::filesystem::path& file, const checkpoint
     throw std::runtime_error(file.string() + ": expected " +
                              std::to_string(2 * size * sizeof(float)) +
                              " bytes after the first line, found " + std::to_string(bytes.size()) +
-                             ": name another file, or begin anew");
+                             ": name another file, or start again");
   }
   checkpoint found{penstock::from_text<penstock::loader_state>(line), std::vector<float>(size),
                    std::vector<float>(size)};

@@ -741,7 +741,7 @@ class RealPrograms(unittest.TestCase):
     @staticmethod
     def failed(found):
         """Returns the failed rows, except rows that the fake clock reported too late."""
-        told = "the device's clock has told nothing"
+        told = "the device's clock has reported nothing"
         return [row for row in found["rows"] if row.get("failed", told) != told]
 
     @staticmethod

@@ -70,7 +70,7 @@ inline constexpr format_magic format_magics[] = {
     {"\x89PNG\r\n\x1a\n", 0, {"a PNG image", "decode it, see penstock::image_decoder"}},
     {"MMIDIDX",
      0,
-     {"a Megatron index", "open the .bin file beside it, or penstock::megatron_documents", true}},
+     {"a Megatron index", "open the .bin file next to it, or penstock::megatron_documents", true}},
     {"\x80\x02\x8a\x0al\xfc\x9c\x46", 0, pickle_format},  // legacy format of torch.save
     {"version https://git-lfs", 0, {"a Git LFS pointer", "get the file with git lfs pull"}},
     {"<!DOCTYPE html",
