@@ -311,7 +311,7 @@ def measured(compiler, folder, options):
             if label:
                 row["label"] = label
             if counted is None:
-                row["left_out"] = errors[name]
+                row["skipped"] = errors[name]
             else:
                 wall, cpu = taken[phase, name]
                 row.update(
@@ -435,15 +435,15 @@ def main():
                 {
                     "name": f"compile/compiler:{compiler}/of:penstock.hpp",
                     "repetitions": 0,
-                    "left_out": f"{compiler} is not installed",
+                    "skipped": f"{compiler} is not installed",
                 }
             )
     result["goals"] += goals(result["rows"], [Path(one).name for one in there], options.beside)
 
     print(f"{'':50} {'s':>7} {'cpu s':>7} {'lines':>9} {'headers':>8} {'text':>8}")
     for row in result["rows"]:
-        if "left_out" in row:
-            print(f"{row['name']:50} left out: {row['left_out']}")
+        if "skipped" in row:
+            print(f"{row['name']:50} left out: {row['skipped']}")
             continue
         numbers = {key: value["median"] for key, value in row["counters"].items()}
         print(
@@ -471,7 +471,7 @@ def main():
     compiled = all(
         "nanoseconds" in row
         for row in result["rows"]
-        if "is not installed" not in row.get("left_out", "")
+        if "is not installed" not in row.get("skipped", "")
     )
     return 0 if compiled else 1
 

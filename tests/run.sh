@@ -29,19 +29,19 @@ while [ $# -gt 0 ]; do
     *) presets+=("$1"); shift ;;
   esac
 done
-left_out=()
+omitted=()
 if [ $all = yes ]; then
   if command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null; then
     presets+=(aarch64)
   else
-    left_out+=("aarch64 (Debian: g++-aarch64-linux-gnu qemu-user)")
+    omitted+=("aarch64 (Debian: g++-aarch64-linux-gnu qemu-user)")
   fi
-  command -v clang++ >/dev/null || left_out+=("headers by clang++ (Debian: clang)")
+  command -v clang++ >/dev/null || omitted+=("headers by clang++ (Debian: clang)")
   command -v "${CUDACXX:-nvcc}" >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] ||
-    left_out+=("what needs nvcc")
+    omitted+=("what needs nvcc")
 elif [ ${#presets[@]} -eq 0 ]; then
   presets=(release)
-  left_out=("sanitizers, models, mutants, fuzz rounds, each header alone, examples, many seeds," \
+  omitted=("sanitizers, models, mutants, fuzz rounds, each header alone, examples, many seeds," \
     "statistics of orders, large data" \
     "(all of them: bash tests/run.sh --all)")
 fi
@@ -112,7 +112,7 @@ for preset in "${presets[@]}"; do
     *) share=5 ;;
   esac
   if [ $((SECONDS + first / share)) -ge $((60 * ${PENSTOCK_MINUTES:-1440})) ]; then
-    left_out+=("$preset (would not end within $PENSTOCK_MINUTES minutes)")
+    omitted+=("$preset (would not end within $PENSTOCK_MINUTES minutes)")
     continue
   fi
   under=()
@@ -141,7 +141,7 @@ for preset in "${presets[@]}"; do
         cmake | ext | fuzz | support) ;; # not rooms, or rooms with tests only in asan
         *) case "$labels " in
           *" $(basename "$folder") "*) ;;
-          *) left_out+=("$folder (a library is missing)") ;;
+          *) omitted+=("$folder (a library is missing)") ;;
         esac ;;
       esac
     done
@@ -169,7 +169,7 @@ if [ $all = yes ]; then
     [ ! -f "$work/$preset.xml" ] || bash tests/costs.sh "build/$preset" "$work/$preset.xml"
   done
 fi
-[ ${#left_out[@]} -eq 0 ] || penstock_say "left out: ${left_out[*]}"
+[ ${#omitted[@]} -eq 0 ] || penstock_say "left out: ${omitted[*]}"
 [ $((passed + failed)) -gt 0 ] || failed=1
 [ ${#failures[@]} -eq 0 ] || printf '== failed: %s\n' "${failures[@]}"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -111,7 +111,7 @@ class Row:
     def result(self):
         made = {"name": self.name, "group": self.group, "peer": self.side}
         if self.failed:
-            return {**made, "left_out": self.failed}
+            return {**made, "skipped": self.failed}
         made["repetitions"] = len(self.runs)
         for key in MEASURED:
             values = [run[key] for run in self.runs if run.get(key) is not None]
@@ -289,7 +289,7 @@ def main():
     where = machine()
     began = time.time()
     plan, absent = plan_of(sides)
-    left_out = [*map(tuple, chosen.without), *absent]
+    skipped = [*map(tuple, chosen.without), *absent]
     by_name, versions = OrderedDict(), {}
     for number in range(1, chosen.rounds + 1):
         measure(plan, f"round {number} of {chosen.rounds}", chosen.data, by_name, versions)
@@ -305,8 +305,8 @@ def main():
             "seconds": round(time.time() - began),
             "rows": [row.result() for row in rows]
             + [
-                {"name": name, "group": "load", "peer": name, "left_out": why}
-                for name, why in left_out
+                {"name": name, "group": "load", "peer": name, "skipped": why}
+                for name, why in skipped
             ],
             "goals": goals,
         }
@@ -336,9 +336,9 @@ def main():
             f"{target:14}{verdict:8}{goal.get('label', '')} {noisy}".rstrip()
         )
     failed = [(row.name, row.failed) for row in rows if row.failed]
-    if left_out or failed:
+    if skipped or failed:
         print("\nleft out:")
-    for name, why in (*left_out, *failed):
+    for name, why in (*skipped, *failed):
         print(f"  {name}: {why}")
     print(f"\n{chosen.json}, {result['seconds']} s")
     # A missing side is not a failure. An installed side that does not run, or reads other data, is

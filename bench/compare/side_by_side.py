@@ -83,7 +83,7 @@ class Comparison:
                 "versions": self.versions,
                 "rounds": self.chosen.rounds,
                 "rows": [self.result(row) for row in self.rows],
-                "left_out": self.absent,
+                "skipped": self.absent,
                 **more,
             }
             Path(self.chosen.json).write_text(json.dumps(result, indent=1) + "\n")

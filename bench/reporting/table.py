@@ -43,8 +43,8 @@ def in_order(rows):
 
 
 def row_cells(row):
-    if row.get("left_out"):
-        return (row["name"], "-", "-", "-", f"left out: {row['left_out']}")
+    if row.get("skipped"):
+        return (row["name"], "-", "-", "-", f"left out: {row['skipped']}")
     spread, rate = row.get("nanoseconds"), median_of(row, "items_per_second")
     more = [
         f"{key} {number(median_of(row, key))}"

@@ -183,7 +183,7 @@ ordered_json to_json(const goal& aim, const std::optional<judgement>& made) {
 
 ordered_json to_json(const keeping_reporter::row& row) {
   ordered_json out{{"name", row.name}, {"repetitions", row.nanoseconds.size()}};
-  if (!row.error.empty()) out["left_out"] = row.error;
+  if (!row.error.empty()) out["skipped"] = row.error;
   if (!row.label.empty()) out["label"] = row.label;
   if (!row.nanoseconds.empty()) out["nanoseconds"] = to_json(spread_of(row.nanoseconds));
   if (!row.items_per_second.empty()) {

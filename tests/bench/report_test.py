@@ -42,7 +42,7 @@ def queue_bench():
             goal = {"name": f"batch_queue/{shape}", "floor": f"boost_queue/{shape}"}
             goal.update(compares="speed", at_least=1, ratio=2.0, noisy=False, met=True)
             goals.append(goal)
-    rows.append({"name": "moodycamel", "repetitions": 0, "left_out": "not installed | <here>"})
+    rows.append({"name": "moodycamel", "repetitions": 0, "skipped": "not installed | <here>"})
     return {"program": "batch_queue_bench", "rows": rows, "goals": goals}
 
 

@@ -308,17 +308,17 @@ def rows_of(block):
     if not block[0][1].startswith("|"):
         return [(block[0][0], " ".join(line.strip() for _, line in block))]
     heads = [head.strip() for head in block[0][1].strip("|").split("|")]
-    left_out = {0, *(i for i, head in enumerate(heads) if head in ("aim", "why"))}
-    return [(number, line, left_out) for number, line in block[2:]]
+    skipped = {0, *(i for i, head in enumerate(heads) if head in ("aim", "why"))}
+    return [(number, line, skipped) for number, line in block[2:]]
 
 
-def figures_of(row, left_out=None):
+def figures_of(row, skipped=None):
     """Returns each number in a row or in prose, with its unit as written."""
-    if left_out is None:
+    if skipped is None:
         found = (match for match in FIGURES.finditer(plain(row)) if match[2])
     else:
         cells = enumerate(row.strip("|").split("|"))
-        kept = [plain(cell) for i, cell in cells if i not in left_out]
+        kept = [plain(cell) for i, cell in cells if i not in skipped]
         found = (match for cell in kept for match in FIGURES.finditer(cell))
     for match in found:
         for figure in re.findall(NUMBER, match[1]):
@@ -372,12 +372,12 @@ class Checker:
             section += own
             note = " ".join(line.strip() for _, line in below)
             computed = COMPUTED.findall(note) if note.startswith("<!-- computed:") else []
-            for first, row, *left_out in rows_of(block):
-                names = (self.links(page, row) if left_out else own) or section
+            for first, row, *skipped in rows_of(block):
+                names = (self.links(page, row) if skipped else own) or section
                 names = names or self.page_sources.get(page, [])
                 for one in texts:  # the figures of these texts are checked
                     row = row.replace(one, re.sub(r"\d", "_", one))
-                for figure, unit in figures_of(row, *left_out) if names else []:
+                for figure, unit in figures_of(row, *skipped) if names else []:
                     self.count += 1
                     if not self.is_right(figure, unit, names, computed):
                         rest = [n for n, line in block if n >= first and figure in line]

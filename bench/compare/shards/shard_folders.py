@@ -62,7 +62,7 @@ FORMS = {"tar": write_tar, "mds": write_mds, "hf": write_hf}
 
 
 def make(folder, count):
-    left_out = []
+    skipped = []
     for form, write in FORMS.items():
         done = Path(folder, form + ".done")  # written last, to mark a complete format
         if done.exists() and done.read_text() == str(count):
@@ -72,8 +72,8 @@ def make(folder, count):
             write(Path(folder, form), count)
             done.write_text(str(count))
         except ImportError:
-            left_out.append(form)
-    without = f", without {' and '.join(left_out)}" if left_out else ""
+            skipped.append(form)
+    without = f", without {' and '.join(skipped)}" if skipped else ""
     return f"{count} samples of {BYTES} bytes in {SHARDS} shards{without}"
 
 

@@ -151,7 +151,7 @@ void run(Data data, const Order& order, const wanted& requested) {
   how.memory.budget = ps::memory_budget::share(0.8);
   how.tuning.chunk = requested.chunk;
   ps::loader loader{std::move(data), order, how};
-  const std::uint64_t left_out = (std::max)(batches * requested.warm_epochs, std::uint64_t{1});
+  const std::uint64_t warm_batches = (std::max)(batches * requested.warm_epochs, std::uint64_t{1});
   std::uint64_t number = 0;
   std::size_t samples = 0;
   double busy = 0;
@@ -160,8 +160,8 @@ void run(Data data, const Order& order, const wanted& requested) {
   std::optional<ps::loader_stats> before;
   for (auto& batch : loader.epochs(0, requested.warm_epochs + requested.epochs)) {
     if (requested.step.count() > 0) std::this_thread::sleep_for(requested.step);
-    if (++number < left_out) continue;
-    if (number == left_out) {
+    if (++number < warm_batches) continue;
+    if (number == warm_batches) {
       before = loader.stats();
       cpu = cpu_seconds();
       begin = now();
