@@ -8,7 +8,7 @@
 //
 // --quick takes a second. Such a run checks that the program works; the numbers must not be quoted.
 //
-// Every number is shown with its floor, measured in rotation with it. If the system denies a way,
+// Every number is shown with its floor, measured in rotation with it. If the system rejects a way,
 // its row has the reason, and the others are not affected.
 
 #include <cuda_runtime.h>

@@ -28,7 +28,7 @@ struct goal {
 /// random order and prints the medians, and then for each goal the ratio of the medians of its two
 /// sides.
 ///
-/// The program fails to run without NDEBUG. It prints the machine and its load, and marks a ratio
+/// The program does not run without NDEBUG. It prints the machine and its load, and marks a ratio
 /// as noisy if its floor varied by more than 20 % within the run. It accepts Google Benchmark's
 /// flags and `--json FILE`; bench/README.md describes the file. Returns the exit status; a missed
 /// goal is not a failure.

@@ -221,7 +221,7 @@ TEST_CASE("large slots that are registered piece by piece are halved too, and le
                      .memory = {.on_budget_exceeded = ps::budget_action::fewer_slots}}};
   CHECK(loader.footprint().slot_count == 4);
   CHECK(fake_cuda::live().registrations + fake_cuda::live().pinned_blocks == 1);
-  CHECK(to_text(loader.footprint()).find(" (the system failed to lock 8") != std::string::npos);
+  CHECK(to_text(loader.footprint()).find(" (the system could not lock 8") != std::string::npos);
 }
 
 TEST_CASE("leases_exhausted names the limit on locked memory if it took the slots",

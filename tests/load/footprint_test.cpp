@@ -95,7 +95,7 @@ TEST_CASE("a footprint formats as one readable line", "[load]") {
                                      .slot_bytes = 256,
                                      .bytes = 256,
                                      .registration_failed = true}) ==
-        "1 slots of 256 bytes, 256 bytes pageable (registration was rejected), at most 0 bytes of "
+        "1 slots of 256 bytes, 256 bytes pageable (registration failed), at most 0 bytes of "
         "bookkeeping; workers anywhere: the device has no NUMA node");
 }
 

@@ -74,7 +74,7 @@ class pages {
   std::byte* data_;
 };
 
-/// Returns true if the range is locked, because the kernel then fails to discard the pages.
+/// Returns true if the range is locked, because the kernel then does not discard the pages.
 bool is_locked(std::span<const std::byte> range) {
   return ::madvise(const_cast<std::byte*>(range.data()), range.size(), MADV_DONTNEED) != 0;
 }
