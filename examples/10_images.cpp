@@ -45,14 +45,14 @@ struct tool_options {
 
 // Reads `epochs` epochs and prints the throughput.
 template <class Dataset, class Sampler>
-void read_all(const Dataset& images, const Sampler& order, const tool_options& chosen) {
+void read_all(const Dataset& dataset, const Sampler& order, const tool_options& chosen) {
   ps::loader_options options{
       .batch_size = chosen.batch, .workers = chosen.workers, .prefetch = 2, .seed = chosen.seed};
   if (chosen.skip_bad) {
     options.faults.on_error = {.action = ps::error_action::skip, .max_failure_rate = 1};
   }
-  ps::loader loader{images, order, options};
-  const std::uint64_t expected = images.size() * chosen.epochs;
+  ps::loader loader{dataset, order, options};
+  const std::uint64_t expected = dataset.size() * chosen.epochs;
   std::optional<images::npy_file> dump;
   if (!chosen.dump.empty()) dump.emplace(chosen.dump, chosen.size);
 

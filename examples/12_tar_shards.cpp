@@ -33,8 +33,8 @@ int main(int argc, char** argv) try {
   const ps::tar_shards shards{paths};
   std::cout << shards.shards() << " shards, " << shards.listed_from_index() << " by their index\n";
   const auto middle = ps::resize_shorter{256} | ps::center_crop{224};
-  const auto images = shards | ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(middle);
-  data::read_all(images, ps::shuffled{.seed = 1}, digest);
+  const auto decoded = shards | ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(middle);
+  data::read_all(decoded, ps::shuffled{.seed = 1}, digest);
 } catch (const std::exception& problem) {
   std::cerr << "12_tar_shards: " << problem.what() << '\n';
   return 1;

@@ -88,15 +88,15 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
 
 int main(int argc, char** argv) {
   if (argc == 3) return embed(argv[1], argv[2]), 0;
-  const images::made_pnm_folder images{118};
+  const images::made_pnm_folder folder{118};
   const images::own_folder out{"penstock-embeddings"};
   const std::string once = out.path() / "once", twice = out.path() / "twice";
-  embed(images.path(), once);
-  if (::fork() == 0) embed(images.path(), twice, 6);
+  embed(folder.path(), once);
+  if (::fork() == 0) embed(folder.path(), twice, 6);
   int status = 0;
   require(::wait(&status) > 0 && WIFSIGNALED(status), "the first run was not killed");
   require(content_of(twice + ".npy") != content_of(once + ".npy"), "no row is missing then");
-  embed(images.path(), twice);
+  embed(folder.path(), twice);
   require(content_of(twice + ".npy") == content_of(once + ".npy"), "the rows differ");
   std::cout << "killed and run again: the same rows\n";
 }

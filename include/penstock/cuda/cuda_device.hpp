@@ -217,11 +217,11 @@ class cuda_device {
     detail::cuda_wait("cudaDeviceSynchronize", [] { return cudaDeviceSynchronize(); });
   }
 
-  /// Returns true if `error`, which a call has thrown, means that no work can be running: the
+  /// Returns true if `failure`, which a call has thrown, means that no work can be running: the
   /// context is lost, the driver is being unloaded, or the process was forked.
-  [[nodiscard]] static bool is_dead_after(const std::exception_ptr& error) noexcept {
+  [[nodiscard]] static bool is_dead_after(const std::exception_ptr& failure) noexcept {
     try {
-      std::rethrow_exception(error);
+      std::rethrow_exception(failure);
     } catch (const cuda_context_lost&) {
       return true;
     } catch (const no_cuda_driver&) {

@@ -100,11 +100,11 @@ class cpu_device {
   /// Blocks until all work on the stream has ended. Rethrows exceptions of the work.
   void synchronize(stream_ref stream) const { stream.synchronize(); }
 
-  /// Returns true if `error`, the exception of an earlier call, means that work no longer runs,
+  /// Returns true if `failure`, the exception of an earlier call, means that work no longer runs,
   /// because the process is a child created by fork() or the work has called `exit()`.
-  [[nodiscard]] static bool is_dead_after(const std::exception_ptr& error) noexcept {
+  [[nodiscard]] static bool is_dead_after(const std::exception_ptr& failure) noexcept {
     try {
-      std::rethrow_exception(error);
+      std::rethrow_exception(failure);
     } catch (const detail::stream_of_parent&) {
       return true;
     } catch (const detail::stream_of_exit&) {

@@ -90,7 +90,7 @@ enum class stream_priority {
 /// - `synchronize()`: waits for all work of the device; used if a stream cannot be waited for;
 /// - `synchronize(event, nap)`, for a device that polls: calls `nap(time)` instead of sleeping for
 ///   that time between two polls. `nap` may return early and may throw;
-/// - `is_dead_after(error)`, noexcept: returns true if `error`, the exception that ended a
+/// - `is_dead_after(failure)`, noexcept: returns true if `failure`, the exception that ended a
 ///   wait, means that no work runs any more, so that memory may be freed. Without this member,
 ///   memory is leaked if its work cannot be waited for;
 /// - `grouped_bytes`, a `static constexpr std::size_t`, for a device whose calls cost more than

@@ -74,10 +74,10 @@ TEST_CASE("large crops are decoded at a smaller scale if requested", "[image]") 
     const std::size_t bottom = (5 + 15 * down + denominator - 1) / denominator;
     const ps::image_box box{left, top, {right - left, bottom - top}};
     std::vector<std::uint8_t> crop(box.size.width * box.size.height * 3);
-    const ps::pixels image{crop.data(), box.size, 3, box.size.width * 3};
-    decoder.decode(blobs.all[i], "", box, image, denominator);
+    const ps::pixels scaled{crop.data(), box.size, 3, box.size.width * 3};
+    decoder.decode(blobs.all[i], "", box, scaled, denominator);
     std::vector<std::uint8_t> wanted(20 * 15 * 3);
-    ps::resizer{}(image, {wanted.data(), {20, 15}, 3, 60});
+    ps::resizer{}(scaled, {wanted.data(), {20, 15}, 3, 60});
     const auto image = ps::get<"image">(batch.view()[i]).flat();
     CHECK(std::equal(wanted.begin(), wanted.end(), image.begin(), image.end()));
   }

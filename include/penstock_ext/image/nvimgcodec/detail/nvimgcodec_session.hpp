@@ -44,7 +44,7 @@ using nvimgcodec_handle = std::unique_ptr<Handle, nvimgcodec_destroy<Destroy>>;
 
 using nvimgcodec_instance = nvimgcodec_handle<nvimgcodecInstance, nvimgcodecInstanceDestroy>;
 using nvimgcodec_stream = nvimgcodec_handle<nvimgcodecCodeStream, nvimgcodecCodeStreamDestroy>;
-using nvimgcodec_image = nvimgcodec_handle<nvimgcodecImage, nvimgcodecImageDestroy>;
+using nvimgcodec_image_ptr = nvimgcodec_handle<nvimgcodecImage, nvimgcodecImageDestroy>;
 using nvimgcodec_work = nvimgcodec_handle<nvimgcodecDecoder, nvimgcodecDecoderDestroy>;
 using nvimgcodec_future = nvimgcodec_handle<nvimgcodecFuture, nvimgcodecFutureDestroy>;
 
@@ -401,10 +401,10 @@ inline void nvimgcodec_choose(nvimgcodec_opened& image, const image_box& box) {
 }
 
 /// Returns an nvImageCodec image that references `out`. Later work on `stream` sees the pixels.
-[[nodiscard]] inline nvimgcodec_image nvimgcodec_target(nvimgcodecInstance_t instance,
-                                                        const pixels& out,
-                                                        nvimgcodecImageBufferKind_t kind,
-                                                        cudaStream_t stream) {
+[[nodiscard]] inline nvimgcodec_image_ptr nvimgcodec_target(nvimgcodecInstance_t instance,
+                                                            const pixels& out,
+                                                            nvimgcodecImageBufferKind_t kind,
+                                                            cudaStream_t stream) {
   auto info = nvimgcodec_struct<nvimgcodecImageInfo_t>(NVIMGCODEC_STRUCTURE_TYPE_IMAGE_INFO);
   info.sample_format = NVIMGCODEC_SAMPLEFORMAT_I_RGB;
   info.color_spec = NVIMGCODEC_COLORSPEC_SRGB;
@@ -423,7 +423,7 @@ inline void nvimgcodec_choose(nvimgcodec_opened& image, const image_box& box) {
   info.cuda_stream = stream;
   nvimgcodecImage_t made = nullptr;
   const nvimgcodecStatus_t status = nvimgcodecImageCreate(instance, &made, &info);
-  nvimgcodec_image image{made};
+  nvimgcodec_image_ptr image{made};
   nvimgcodec_check(status, "nvimgcodecImageCreate");
   return image;
 }
