@@ -251,7 +251,7 @@ class nvimgcodec_batch {
   struct task {
     std::size_t index;
     detail::nvimgcodec_opened image;
-    detail::nvimgcodec_image target;
+    detail::nvimgcodec_image_ptr target;
     nvimgcodecProcessingStatus_t status = NVIMGCODEC_PROCESSING_STATUS_UNKNOWN;
   };
 
@@ -305,7 +305,7 @@ class nvimgcodec_batch {
     detail::nvimgcodec_choose(whole, image.box);
     const auto kind = options_.device ? NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_DEVICE
                                       : NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_HOST;
-    detail::nvimgcodec_image target =
+    detail::nvimgcodec_image_ptr target =
         detail::nvimgcodec_target(instance_.get(), image.out, kind, stream);
     return {index, std::move(whole), std::move(target)};
   }

@@ -77,7 +77,7 @@ class nvimgcodec_decoder {
     detail::nvimgcodec_opened image = open(bytes, key);
     detail::require_box("nvimgcodec_decoder", box, image.info.size, out);
     detail::nvimgcodec_choose(image, box);
-    const detail::nvimgcodec_image target = detail::nvimgcodec_target(
+    const detail::nvimgcodec_image_ptr target = detail::nvimgcodec_target(
         instance_.get(), out, NVIMGCODEC_IMAGE_BUFFER_KIND_STRIDED_HOST, nullptr);
     const std::array<nvimgcodecCodeStream_t, 1> streams{image.chosen()};
     const std::array<nvimgcodecImage_t, 1> images{target.get()};
