@@ -718,8 +718,8 @@ TEST_CASE("an intake uses memory of the caller", "[intake]") {
 
 TEST_CASE("an intake moves memory of the caller to huge pages and reports how much", "[intake]") {
   const ps::cpu_device device;
-  constexpr std::size_t size = std::size_t{2}
-                               << 20;  // of a huge page, and about the size of a slot
+  // The size of a huge page, and about the size of a slot.
+  constexpr std::size_t size = std::size_t{2} << 20;
   const std::size_t slot_bytes = ps::intake_bytes<frame_record>({}, size / 64);
   const std::unique_ptr<void, void (*)(void*)> memory{std::aligned_alloc(size, 4 * size),
                                                       &std::free};
