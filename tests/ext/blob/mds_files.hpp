@@ -50,14 +50,14 @@ struct mds_entry {
   std::string format = "mds";
   std::string zipped = "null";
   std::string compression = "\"zstd:7\"";  // used if `zipped` is not null
-  std::string sums = "{}";
+  std::string checksums = "{}";
 
   [[nodiscard]] std::string text() const {
     return "{\"column_encodings\": [" + encodings + "], \"column_names\": [" + names +
            "], \"column_sizes\": [" + sizes +
            "], \"compression\": " + (zipped == "null" ? "null" : compression) + ", \"format\": \"" +
            format + "\", \"hashes\": [], \"raw_data\": {\"basename\": \"" + name +
-           "\", \"bytes\": " + std::to_string(bytes) + ", \"hashes\": " + sums +
+           "\", \"bytes\": " + std::to_string(bytes) + ", \"hashes\": " + checksums +
            "}, \"samples\": " + std::to_string(samples) +
            ", \"size_limit\": 67108864, \"version\": 2, \"zip_data\": " + zipped + "}";
   }

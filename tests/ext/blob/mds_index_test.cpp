@@ -38,7 +38,7 @@ std::string rejected_entry(const mds_entry& entry) {
 
 }  // namespace
 
-TEST_CASE("sums equal those of Python's hashlib and xxhash for any split of the bytes",
+TEST_CASE("checksums equal those of Python's hashlib and xxhash for any split of the bytes",
           "[blob][fault:files-7]") {
   const auto sum = [](std::string_view name, std::string_view text, std::size_t piece) {
     auto summer = ps::detail::mds_hasher::of(name);
@@ -108,14 +108,14 @@ TEST_CASE("an invalid index of MDS shards is rejected with the missing member",
 TEST_CASE("an index of MDS shards reports the checksums of its files or their absence", "[blob]") {
   const std::string none = R"("hashes": {})";
   const std::string text = test::mds_index({{.name = "a.mds", .bytes = 5, .samples = 7}});
-  const auto with = [&](const std::string& sums) {
+  const auto with = [&](const std::string& checksums) {
     std::string other = text;
-    return other.replace(other.find(none), none.size(), R"("hashes": )" + sums);
+    return other.replace(other.find(none), none.size(), R"("hashes": )" + checksums);
   };
   CHECK(read_index(text).shards.at(0).checksums.empty());
   CHECK(read_index(with("null")).shards.at(0).checksums.empty());
-  const auto sums = read_index(with(R"({"sha1": "ab", "other": ""})")).shards.at(0).checksums;
-  CHECK(sums == std::vector<ps::detail::mds_checksum>{{"other", ""}, {"sha1", "ab"}});
+  const auto checksums = read_index(with(R"({"sha1": "ab", "other": ""})")).shards.at(0).checksums;
+  CHECK(checksums == std::vector<ps::detail::mds_checksum>{{"other", ""}, {"sha1", "ab"}});
   for (const std::string wrong : {"[]", "7", "\"sha1\"", R"({"sha1": 7})", R"({"sha1": null})"}) {
     CAPTURE(wrong);
     (void)rejected_index(with(wrong));
