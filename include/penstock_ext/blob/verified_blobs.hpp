@@ -103,8 +103,8 @@ void write_checksums(const Source& source, const std::string& path) {
 /// Use it for formats without a checksum, such as JPEG, in which a flipped bit silently changes
 /// pixels.
 ///
-///     write_checksums(photos, "photos.sums");                     // once
-///     verified_blobs checked{photos, "photos.sums"};         // for each later run
+///     write_checksums(photos, "photos.sums");           // once
+///     verified_blobs checked{photos, "photos.sums"};    // for each later run
 ///
 /// An lvalue source is referenced and must outlive this object; an rvalue is moved in. Occupies 4
 /// bytes for each blob. Hints, plans and warnings are forwarded to the source. Labels are not
