@@ -5,7 +5,7 @@
 
 #include <penstock/penstock.hpp>
 #include <penstock_ext/files/glob.hpp>
-#include <penstock_ext/text/token_shards.hpp>
+#include <penstock_ext/text/token_windows.hpp>
 
 #include <utility>
 
@@ -16,8 +16,7 @@ struct token_loader::parts : ps::any_loader<ps::window_record<int>> {
 };
 
 token_loader::token_loader(const std::string& files, const token_part& p) {
-  ps::token_shards<int> data{
-      ps::glob(files), {.length = p.length, .header = ps::llmc_header, .whole_steps = p.step()}};
+  ps::token_windows<int> data{ps::glob(files), {.length = p.length, .whole_steps = p.step()}};
   ps::sharded order{ps::sequential{}, {.rank = p.rank, .world = p.world, .global_batch = p.step()}};
   // Uses no workers, because reading mapped tokens is faster than passing a batch to another
   // thread.

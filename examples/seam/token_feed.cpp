@@ -5,7 +5,7 @@
 
 #include <penstock/cuda.hpp>
 #include <penstock/transfer/any_transfer.hpp>
-#include <penstock_ext/text/token_shards.hpp>
+#include <penstock_ext/text/token_windows.hpp>
 
 #include <utility>
 
@@ -18,7 +18,8 @@ struct token_feed::parts {
 token_feed::token_feed(const std::string& path, std::size_t batch_size, std::size_t length,
                        cudaStream_t stream) {
   // The file has 16-bit tokens without a header. The last batch of an epoch is full.
-  ps::token_shards<int> tokens{{path}, {.length = length, .whole_steps = batch_size}};
+  ps::token_windows<int> tokens{path,
+                                {.length = length, .whole_steps = batch_size, .token_bytes = 2}};
   ps::loader loader{std::move(tokens),
                     ps::shuffled{.seed = 1},
                     ps::cuda_stream_ref{stream}.device(),

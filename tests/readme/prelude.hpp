@@ -65,7 +65,7 @@
 #include <penstock_ext/store/local_store.hpp>
 #include <penstock_ext/streamed.hpp>
 #include <penstock_ext/text/length_cache.hpp>
-#include <penstock_ext/text/token_shards.hpp>
+#include <penstock_ext/text/token_windows.hpp>
 
 #ifdef PENSTOCK_PAGES_JPEG
 #include <penstock_ext/image/jpeg/jpeg.hpp>

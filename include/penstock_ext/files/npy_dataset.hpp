@@ -290,6 +290,25 @@ class npy_header_parser {
   npy_header header_;
 };
 
+/// Returns the header of the npy file `bytes`. `path`, and the file offset `base` of the bytes, are
+/// used in messages. Throws the errors of `npy_header_parser`, `file_truncated` if the file ends
+/// within its elements, and `file_format_error` if bytes follow them.
+[[nodiscard]] inline npy_header npy_header_of(std::span<const std::byte> bytes,
+                                              const std::string& path, std::uint64_t base = 0) {
+  npy_header header = npy_header_parser{bytes, path, base}.read();
+  const std::uint64_t found = bytes.size() - header.data;
+  if (found < header.bytes) {
+    throw file_truncated(path, base + bytes.size(),
+                         std::to_string(header.bytes) + " bytes of elements",
+                         "the end of the file after " + std::to_string(found));
+  }
+  if (found > header.bytes) {
+    throw file_format_error(path, base + header.data + header.bytes, "the end of the file",
+                            "more bytes than given by the shape");
+  }
+  return header;
+}
+
 /// The uncompressed entries of a zip file, the format of `numpy.savez`. Supports zip64 sizes.
 /// References the file's bytes.
 class zip_directory {
@@ -533,25 +552,13 @@ class npy_dataset : public detail::mapped_rows<Record> {
     std::uint64_t begin = 0;
     std::span<const std::byte> bytes = {};
     detail::npy_header header = {};
+
+    void read_header() { header = detail::npy_header_of(bytes, path, begin); }
   };
   using arrays = std::array<array, Record::size>;
 
   template <std::size_t Index>
   using field_at = typename Record::template field_at<Index>;
-
-  static void read_header(array& of) {
-    of.header = detail::npy_header_parser{of.bytes, of.path, of.begin}.read();
-    const std::uint64_t found = of.bytes.size() - of.header.data;
-    const std::uint64_t end = of.begin + of.bytes.size();
-    if (found < of.header.bytes) {
-      throw file_truncated(of.path, end, std::to_string(of.header.bytes) + " bytes of elements",
-                           "the end of the file after " + std::to_string(found));
-    }
-    if (found > of.header.bytes) {
-      throw file_format_error(of.path, end - (found - of.header.bytes), "the end of the file",
-                              "more bytes than given by the shape");
-    }
-  }
 
   // Opens an array for each field by calling `open(index, name)`. Checks each array before opening
   // the next.
@@ -559,7 +566,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
   [[nodiscard]] static arrays open_all(const Open& open) {
     arrays all;
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      ((all[Is] = open(Is, field_at<Is>::key.str()), read_header(all[Is]), require<Is>(all)), ...);
+      ((all[Is] = open(Is, field_at<Is>::key.str()), all[Is].read_header(), require<Is>(all)), ...);
     }(std::make_index_sequence<Record::size>{});
     return all;
   }

@@ -34,13 +34,13 @@ struct mapped_field {
   bool is_swapped = false;           ///< true if the elements do not have native byte order
 };
 
-/// Returns the bytes after the header of a file. Throws `file_truncated` if the file is shorter
-/// than the header.
+/// Returns the bytes after the header of the file `path` with the content `bytes`. Throws
+/// `file_truncated` if the file is shorter than the header.
 [[nodiscard]] inline std::span<const std::byte> bytes_after(std::uint64_t header,
-                                                            const mapped_file& file) {
-  const std::span<const std::byte> all = file.bytes();
-  if (header <= all.size()) return all.subspan(static_cast<std::size_t>(header));
-  throw file_truncated(file.path(), all.size(), "a header of " + std::to_string(header) + " bytes",
+                                                            std::span<const std::byte> bytes,
+                                                            const std::string& path) {
+  if (header <= bytes.size()) return bytes.subspan(static_cast<std::size_t>(header));
+  throw file_truncated(path, bytes.size(), "a header of " + std::to_string(header) + " bytes",
                        "the end of the file");
 }
 
@@ -185,7 +185,7 @@ class raw_records : public detail::mapped_rows<Record> {
                                                            const raw_records_options& options) {
     if (options.check_format)
       detail::throw_foreign_format(file.bytes(), file.path(), "raw records", options.header);
-    const auto records = detail::bytes_after(options.header, file);
+    const auto records = detail::bytes_after(options.header, file.bytes(), file.path());
     const std::uint64_t left = records.size();
     std::uint64_t stride = 0;
     const bool wraps = __builtin_add_overflow(layout.sample_bytes(), options.gap, &stride);

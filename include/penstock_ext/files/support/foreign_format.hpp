@@ -34,11 +34,8 @@ struct format_magic {
 
 inline constexpr foreign_format npy_format{"an npy file", "read it with penstock::npy_dataset",
                                            true};
-inline constexpr foreign_format llm_c_format{
-    "a file of llm.c or modded-nanogpt",
-    "read it with penstock::token_shards with .header = "
-    "penstock::llmc_header, or with token_windows with .header = 1024",
-    true};
+inline constexpr foreign_format llm_c_format{"a file of llm.c or modded-nanogpt",
+                                             "read it with penstock::token_windows", true};
 inline constexpr foreign_format safetensors_format{"a safetensors file",
                                                    "read it with penstock::safetensors_file", true};
 inline constexpr foreign_format arrow_format{
