@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 # The target docs builds the reference documentation in <build>/docs/html. The target is not part of
-# the default build. It fails if a public name is undocumented or Doxygen is missing.
+# the default build. It fails if a public name is undocumented or has no guide, or if Doxygen or
+# Python is missing.
 #
 #   cmake -Dlog=... -P penstock_docs.cmake   runs after Doxygen and checks its warnings
 cmake_policy(VERSION 3.25)
@@ -8,33 +9,30 @@ cmake_policy(VERSION 3.25)
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   find_program(PENSTOCK_DOXYGEN doxygen DOC "Doxygen 1.9.4 or newer, for the target docs")
   mark_as_advanced(PENSTOCK_DOXYGEN)
-  if(PENSTOCK_DOXYGEN)
+  find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
+  if(PENSTOCK_DOXYGEN AND TARGET Python3::Interpreter)
     set(penstock_docs_output "${PROJECT_BINARY_DIR}/docs")
-    # Lists the tests of each promise if Python is installed.
-    find_package(Python3 3.9 QUIET COMPONENTS Interpreter)
-    set(penstock_promises)
-    set(list_promises)
-    if(TARGET Python3::Interpreter)
-      set(penstock_promises "\"${penstock_docs_output}/tests_of_promises.md\"")
-      set(list_promises
-          COMMAND Python3::Interpreter -B "${PROJECT_SOURCE_DIR}/tests/docs/promises.py" list
-          "${PROJECT_SOURCE_DIR}" > "${penstock_docs_output}/tests_of_promises.md"
-      )
-    endif()
+    set(scripts "${PROJECT_SOURCE_DIR}/tests/docs")
     configure_file("${PROJECT_SOURCE_DIR}/docs/Doxyfile.in" "${penstock_docs_output}/Doxyfile" @ONLY)
     add_custom_target(
       docs
-      ${list_promises}
+      COMMAND Python3::Interpreter -B "${scripts}/promises.py" list "${PROJECT_SOURCE_DIR}" >
+              "${penstock_docs_output}/tests_of_promises.md"
+      COMMAND "${CMAKE_COMMAND}" -E rm -rf "${penstock_docs_output}/input"
+              "${penstock_docs_output}/html"
+      COMMAND Python3::Interpreter -B "${scripts}/guides.py" write "${PROJECT_SOURCE_DIR}"
+              "${penstock_docs_output}/input"
       COMMAND "${PENSTOCK_DOXYGEN}" "${penstock_docs_output}/Doxyfile"
       COMMAND "${CMAKE_COMMAND}" "-Dlog=${penstock_docs_output}/warnings.log" -P
               "${CMAKE_CURRENT_LIST_FILE}"
+      COMMAND Python3::Interpreter -B "${scripts}/guides.py" built "${penstock_docs_output}/html"
       COMMENT "Reference documentation: ${penstock_docs_output}/html/index.html"
       VERBATIM
     )
   else()
     add_custom_target(
       docs
-      COMMAND "${CMAKE_COMMAND}" -E echo "docs: no Doxygen here (Debian: doxygen)"
+      COMMAND "${CMAKE_COMMAND}" -E echo "docs: no Doxygen or no Python here (Debian: doxygen python3)"
       COMMAND "${CMAKE_COMMAND}" -E false
       VERBATIM
     )

@@ -438,13 +438,13 @@ constexpr const char* unordered = ": its release does not wait for the stream th
 // promise: race-free-12: bytes_read_in_a_device_batch address_on_a_stream_behind_its_lease
 // promise: race-free-12: address_read_in_device_memory_behind_two_streams
 // promise: race-free-12: address_read_in_a_batch_of_requests address_read_of_results
-// fault: consumers-6: view_kept_in_a_loop view_overwritten_lease two_threads_on_one_lease
-// fault: consumers-6: lease_moved_from address_read_in_host_memory bytes_read_in_a_device_batch
-// fault: consumers-6: two_threads_advance_one_loop body_looks_before_the_copy
-// fault: consumers-6: body_takes_a_pointer_before_the_copy other_stream_looks_before_the_copy
-// fault: consumers-6: body_looks_at_what_a_stream_was_given
-// fault: consumers-6: work_on_a_stream_that_the_feed_has_not
-// fault: consumers-6: a_thread_looks_at_what_a_stream_was_given
+// promise: race-free-12: view_kept_in_a_loop view_overwritten_lease two_threads_on_one_lease
+// promise: race-free-12: lease_moved_from address_read_in_host_memory bytes_read_in_a_device_batch
+// promise: race-free-12: two_threads_advance_one_loop body_looks_before_the_copy
+// promise: race-free-12: body_takes_a_pointer_before_the_copy other_stream_looks_before_the_copy
+// promise: race-free-12: body_looks_at_what_a_stream_was_given
+// promise: race-free-12: work_on_a_stream_that_the_feed_has_not
+// promise: race-free-12: a_thread_looks_at_what_a_stream_was_given
 constexpr auto foreign_work =
     "batch 0 of epoch 0: a view was used after its lease had ended. Work on a stream used the "
     "view, and the end of the lease did not wait for that work, because the feed has no stream "

@@ -28,12 +28,12 @@ struct on_cpu_streams {
 
 }  // namespace
 
-TEST_CASE("a CPU device keeps the contract of devices", "[contract][promise:race-free-11]") {
+TEST_CASE("a CPU device keeps the contract of devices", "[contract][promise:race-free-4]") {
   contract::run_all(on_cpu_streams<ps::cpu_device>{});
 }
 
 TEST_CASE("a CPU device with a modeled bus keeps the contract of devices",
-          "[contract][promise:race-free-11]") {
+          "[contract][promise:race-free-4]") {
   using namespace std::chrono_literals;
   contract::run_all(on_cpu_streams<ps::cpu_device>{
       ps::cpu_device{{.copy_bytes_per_second = 20e9, .launch_latency = 1us}}});

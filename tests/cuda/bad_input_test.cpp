@@ -183,7 +183,7 @@ TEST_CASE("out_of_memory of the device reports the free memory, and the loader c
 }
 
 TEST_CASE("a failure to page-lock throws, or falls back to pageable memory if allowed",
-          "[cuda][promise:honest-8][fault:memory-3]") {
+          "[cuda][fault:memory-3]") {
   const clean_fake until_the_end{{.pinned_memory = 1000}};
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();

@@ -44,20 +44,20 @@ void run_contract_by_seeds(std::uint64_t part) {
 }  // namespace
 
 TEST_CASE("the CUDA device keeps the contract of devices when work runs late",
-          "[cuda][promise:race-free-11]") {
+          "[cuda][promise:race-free-4]") {
   run_contract({.policy = fake_cuda::policy::late});
   CHECK(fake_cuda::expect_clean());
 }
 
 TEST_CASE("the CUDA device keeps the contract of devices when work runs early",
-          "[cuda][promise:race-free-11]") {
+          "[cuda][promise:race-free-4]") {
   run_contract({.policy = fake_cuda::policy::early});
   CHECK(fake_cuda::expect_clean());
 }
 
 // Runs the whole suite for each seed, in four parts that CTest runs in parallel.
 TEST_CASE("the CUDA device keeps the contract of devices in random order, first seeds",
-          "[cuda][promise:race-free-11]") {
+          "[cuda][promise:race-free-4]") {
   run_contract_by_seeds(0);
 }
 TEST_CASE("the CUDA device keeps the contract of devices in random order, second seeds", "[cuda]") {

@@ -227,7 +227,7 @@ TEST_CASE("a feed reports the bytes that it has allocated from the program's res
 }
 
 TEST_CASE("batches in the program's memory are right in any order of the device's work",
-          "[cuda][memory][promise:race-free-11]") {
+          "[cuda][memory][promise:race-free-4]") {
   for (std::uint64_t seed = 0; seed < seed_count() / 4; ++seed) {
     const auto policy = policy_of(seed);
     INFO("seed " << seed);

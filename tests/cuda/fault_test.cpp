@@ -62,7 +62,7 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
 }  // namespace
 
 TEST_CASE("if any call fails, the consumer gets the error and nothing leaks",
-          "[cuda][promise:honest-4][fault:devices-3]") {
+          "[cuda][fault:devices-3]") {
   const auto policy =
       GENERATE(fake_cuda::policy::late, fake_cuda::policy::early, fake_cuda::policy::random);
   const std::size_t workers = GENERATE(0U, 2U);
@@ -74,7 +74,7 @@ TEST_CASE("if any call fails, the consumer gets the error and nothing leaks",
 }
 
 TEST_CASE("if any call of one function fails, the consumer gets the error and nothing leaks",
-          "[cuda][promise:honest-4][fault:devices-3]") {
+          "[cuda][fault:devices-3]") {
   const auto policy = GENERATE(fake_cuda::policy::late, fake_cuda::policy::random);
   for (const char* name :
        {"cudaGetDeviceCount", "cudaGetDevice", "cudaSetDevice",
@@ -97,7 +97,7 @@ TEST_CASE("if any call of one function fails, the consumer gets the error and no
 }
 
 TEST_CASE("if every call starting at the k-th fails, all threads still end",
-          "[cuda][promise:honest-4][fault:devices-3]") {
+          "[cuda][fault:devices-3]") {
   fake_cuda::reset();
   std::uint64_t right = 0;
   REQUIRE(run({.epochs = 2}, right) == ended::well);

@@ -39,7 +39,7 @@ TEST_CASE("an epoch arrives unchanged, whenever the device works and for any dep
 }
 
 TEST_CASE("an epoch arrives unchanged in any random order of the device's work",
-          "[cuda][promise:race-free-11]") {
+          "[cuda][promise:race-free-4]") {
   for (std::uint64_t seed = 0; seed < seed_count(); ++seed) {
     INFO("seed " << seed);
     fake_cuda::reset({.policy = fake_cuda::policy::random, .seed = seed});

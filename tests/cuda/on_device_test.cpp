@@ -85,7 +85,7 @@ TEST_CASE("batches pass a transform correctly and in order under each policy", "
 }
 
 TEST_CASE("if any call around a transform fails, the consumer gets the error and nothing leaks",
-          "[cuda][promise:honest-4][fault:devices-3]") {
+          "[cuda][fault:devices-3]") {
   fake_cuda::reset();
   REQUIRE(run(1) == 8);
   const std::uint64_t calls = fake_cuda::calls() + 10;

@@ -117,7 +117,7 @@ constexpr std::string_view waits[] = {"cudaEventSynchronize", "cudaEventQuery",
 }  // namespace
 
 TEST_CASE("a wait that fails once while slots are freed is retried, and nothing leaks",
-          "[cuda][promise:race-free-5][fault:devices-11]") {
+          "[cuda][promise:race-free-5]") {
   for (const auto& [what, use] : users) {
     if (std::string_view{what} == "a bulk copier") continue;  // a failed wait ends its transfers
     for (const std::string_view name : waits) {
@@ -132,7 +132,7 @@ TEST_CASE("a wait that fails once while slots are freed is retried, and nothing 
 }
 
 TEST_CASE("memory is leaked rather than freed if its work cannot be waited for",
-          "[cuda][promise:race-free-5][fault:devices-11]") {
+          "[cuda][promise:race-free-5]") {
   for (const auto& [what, use] : users) {
     for (const std::string_view name : waits) {
       for (const std::uint64_t first : {0U, 1U, 2U, 3U}) {

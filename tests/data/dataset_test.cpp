@@ -175,7 +175,7 @@ TEST_CASE("a reference to a dataset reads like it", "[data]") {
         std::vector<std::uint32_t>{1, 1, 1, 1});
 }
 
-TEST_CASE("a sample's origin is found through every adaptor", "[data][promise:honest-2]") {
+TEST_CASE("a sample's origin is found through every adaptor", "[data][promise:honest-1]") {
   const plain_source whole;  // a dataset of 100 samples
   const auto in_place = [](ps::sample<counted_number>) {};
   const auto into = [](ps::const_sample<counted_number>, ps::sample<counted_number>) {};

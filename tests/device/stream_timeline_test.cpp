@@ -101,7 +101,7 @@ TEST_CASE("only a mark whose work cannot be waited for is lost", "[device][fault
 }
 
 TEST_CASE("memory is freed after a point, unless the device fails to wait twice",
-          "[device][fault:devices-11]") {
+          "[device][promise:race-free-5]") {
   marked_stream on;
   on.device.hold_copies();
   int to = 0;

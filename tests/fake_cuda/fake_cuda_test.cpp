@@ -62,7 +62,7 @@ void ignore(cudaError_t) {}
 
 }  // namespace
 
-TEST_CASE("memory is poison until it is written", "[fake_cuda][promise:race-free-13]") {
+TEST_CASE("memory is poison until it is written", "[fake_cuda][promise:race-free-12]") {
   fake_cuda::reset();
   const handles all;
   CHECK(std::all_of(all.seen(), all.seen() + handles::bytes,
@@ -165,7 +165,7 @@ TEST_CASE("late: only the work that a wait needs runs", "[fake_cuda]") {
 }
 
 TEST_CASE("a wait binds to the record at the time of its call",
-          "[fake_cuda][promise:race-free-13]") {
+          "[fake_cuda][promise:race-free-12]") {
   fake_cuda::reset({.policy = policy::late});
   bool later = false;  // must outlive the streams, which run work until their destruction
   const handles all;
@@ -436,7 +436,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the ledger detects double frees, uses after the end, and leaks",
-          "[fake_cuda][promise:race-free-13]") {
+          "[fake_cuda][promise:race-free-12]") {
   fake_cuda::reset();
   SECTION("device memory that is freed twice") {
     void* data = nullptr;

@@ -22,7 +22,7 @@
 namespace ps = penstock;
 
 TEST_CASE("a stop request ends a consumer that waits, and all workers",
-          "[flow][promise:bounded-7][fault:hangs-4]") {
+          "[flow][promise:bounded-7]") {
   const bool in_order = GENERATE(true, false);
   const auto before = present_threads();
   const auto around = std::make_shared<hanging::outside>();
@@ -126,7 +126,7 @@ TEST_CASE("a stop request takes precedence over leases_exhausted", "[flow]") {
 }
 
 TEST_CASE("a stop request reaches the consumer of a transfer, and leases stay valid",
-          "[flow][fault:hangs-4]") {
+          "[flow][promise:bounded-7]") {
   const ps::cpu_device device;
   auto stream = device.make_stream();
   const auto around = std::make_shared<hanging::outside>();
@@ -160,7 +160,7 @@ TEST_CASE("a stop request reaches the consumer of a transfer, and leases stay va
   CHECK_THROWS_AS(samples_in(feed.epoch(0)), ps::cancelled);
 }
 
-TEST_CASE("a stop request ends the wait for a retry", "[flow][fault:hangs-4]") {
+TEST_CASE("a stop request ends the wait for a retry", "[flow][promise:bounded-7]") {
   const auto before = present_threads();
   const numbered data{100};
   data.state->bad.store(5);

@@ -228,7 +228,7 @@ TEST_CASE("a quarantine list of another dataset is rejected", "[flow][fault:samp
 }
 
 TEST_CASE("map_batch sees whole batches and gives the same result for any number of workers",
-          "[flow][promise:exact-10]") {
+          "[flow][promise:exact-1]") {
   using pair = ps::record<ps::field<"label", std::uint64_t>, ps::field<"sum", std::uint64_t>>;
   const auto widen = [](ps::const_sample<label_record> in, ps::sample<pair> out) {
     ps::get<"label">(out) = ps::get<"label">(in);
@@ -339,7 +339,7 @@ ps::any_loader<label_record> make_any(const flags& chosen) {
 
 }  // namespace
 
-TEST_CASE("an any_loader delivers the batches of its loader", "[flow][promise:exact-10]") {
+TEST_CASE("an any_loader delivers the batches of its loader", "[flow][promise:exact-1]") {
   const flags chosen{.augment = GENERATE(false, true),
                      .shuffle = GENERATE(false, true),
                      .workers = GENERATE(0U, 2U)};
@@ -383,7 +383,7 @@ TEST_CASE("an any_loader delivers the batches of its loader", "[flow][promise:ex
   CHECK((look_at_all(any.epoch(0)) == first));
 }
 
-TEST_CASE("an any_loader throws the exceptions of its loader", "[flow][promise:exact-10]") {
+TEST_CASE("an any_loader throws the exceptions of its loader", "[flow][promise:exact-1]") {
   const std::size_t workers = GENERATE(0U, 2U);
   ps::any_loader any{ps::loader{partly_bad{}, ps::sequential{}, listing(workers)}};
   CHECK_THROWS_AS(samples_in(any.epoch(0)), bad_sample);

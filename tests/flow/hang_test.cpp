@@ -166,7 +166,7 @@ TEST_CASE("without a callback, a hanging read is reported on stderr", "[flow][fa
   CHECK_THAT(line, Catch::Matchers::Contains("epoch 0, batch 0, sample 3 (position 3"));
 }
 
-TEST_CASE("a long map_batch call is not a hanging read", "[flow][fault:hangs-6]") {
+TEST_CASE("a long map_batch call is not a hanging read", "[flow][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   reports seen;
   ps::detail::waitable_counter mapping;
@@ -295,7 +295,7 @@ TEST_CASE("the loader survives if all readers hang", "[flow][fault:hangs-2]") {
 }
 
 TEST_CASE("a hanging length() is reported while it hangs, with its batch",
-          "[flow][fault:hangs-7]") {
+          "[flow][fault:hangs-2]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const auto around = std::make_shared<hanging::outside>();
   std::optional<ps::stall_report> seen;
@@ -317,7 +317,7 @@ TEST_CASE("a hanging length() is reported while it hangs, with its batch",
 }
 
 TEST_CASE("after the timeout a length() call is abandoned, and a loader that owns its dataset ends",
-          "[flow][promise:bounded-7][fault:hangs-7]") {
+          "[flow][promise:bounded-7][fault:hangs-2]") {
   const auto around = std::make_shared<hanging::outside>();
   const auto threads = present_threads();
   {

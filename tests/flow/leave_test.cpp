@@ -55,7 +55,7 @@ std::uint64_t take_all(Range&& range, std::uint64_t leave_at = ~std::uint64_t{0}
 }  // namespace
 
 TEST_CASE("a loop may be left at every batch, and the next epoch is complete",
-          "[flow][promise:bounded-6][fault:consumers-1]") {
+          "[flow][promise:bounded-6]") {
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
     ps::loader loader{numbered{in_all}, ps::sequential{}, options(workers)};
     ps::transfer feed{loader, ps::cpu_device{}.inline_stream(), {.depth = 2}};
@@ -69,7 +69,7 @@ TEST_CASE("a loop may be left at every batch, and the next epoch is complete",
 }
 
 TEST_CASE("loader and transfer may be destroyed at every batch, in the loop or after it",
-          "[flow][promise:bounded-6][fault:consumers-1]") {
+          "[flow][promise:bounded-6]") {
   for (const std::size_t workers : {0U, 1U, 3U}) {
     for (std::uint64_t at = 0; at <= batches; ++at) {
       ps::cpu_device device;
@@ -126,7 +126,7 @@ TEST_CASE("a sample that throws ends the epoch at its batch and is named",
 }
 
 TEST_CASE("leases outlive range, transfer, loader and each other",
-          "[flow][promise:race-free-5][fault:consumers-1]") {
+          "[flow][promise:race-free-5][promise:bounded-6]") {
   ps::cpu_device device;
   auto stream = device.make_stream();
   std::vector<ps::host_batch<numbered::record_type, ps::cpu_device>> on_host;

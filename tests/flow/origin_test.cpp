@@ -37,7 +37,7 @@ constexpr ps::error_policy skip{.action = ps::error_action::skip, .max_failure_r
 
 }  // namespace
 
-TEST_CASE("a failure also names the sample in the base dataset", "[flow][promise:honest-2]") {
+TEST_CASE("a failure also names the sample in the base dataset", "[flow][promise:honest-1]") {
   const std::size_t workers = GENERATE(0U, 2U);
   const ps::loader_options options{.batch_size = 8, .workers = workers};
   SECTION("below a subset") {
@@ -73,7 +73,7 @@ TEST_CASE("a failure also names the sample in the base dataset", "[flow][promise
 }
 
 TEST_CASE("a quarantine list of a subset fits the whole dataset, and no other",
-          "[flow][promise:honest-2]") {
+          "[flow][promise:honest-1]") {
   ps::loader loader{mostly_good{2000} | ps::subset(1000, 1250),
                     ps::sequential{},
                     {.batch_size = 8, .workers = 2, .faults = {.on_error = skip}}};
@@ -119,7 +119,7 @@ TEST_CASE("a list names the base dataset for any adaptors between it and the loa
   CHECK(ps::read_quarantine(list, {.dataset = 250}) == std::vector<std::uint64_t>{100, 200});
 }
 
-TEST_CASE("a hanging read is also named in the base dataset", "[flow][promise:honest-2]") {
+TEST_CASE("a hanging read is also named in the base dataset", "[flow][promise:honest-1]") {
   const auto around = std::make_shared<hanging::outside>();
   ps::stall_report seen;
   {

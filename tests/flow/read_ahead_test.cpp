@@ -33,7 +33,7 @@ constexpr std::uint64_t all_that_comes = (std::numeric_limits<std::uint64_t>::ma
 
 }  // namespace
 
-TEST_CASE("batches are the same for any lookahead", "[flow][promise:exact-11]") {
+TEST_CASE("batches are the same for any lookahead", "[flow][fault:hangs-5]") {
   const planned data{203};
   ps::loader plain{data, ps::shuffled{.seed = 3}, {.batch_size = 16, .workers = 0}};
   const auto expected = labels_in(plain.epochs(0, 3));
@@ -137,8 +137,7 @@ TEST_CASE("zipped datasets receive hints together within both capacities",
   CHECK(ps::prefetch_capacity_of(here | ps::map([](auto) {})) == 0);
 }
 
-TEST_CASE("a dataset that hangs or throws on a hint costs no batch",
-          "[flow][promise:exact-11][fault:hangs-5]") {
+TEST_CASE("a dataset that hangs or throws on a hint costs no batch", "[flow][fault:hangs-5]") {
   const std::size_t workers = GENERATE(1U, 3U);
   const planned data{100};
   data.seen->gate.store(1);
@@ -163,7 +162,7 @@ TEST_CASE("a dataset that hangs or throws on a hint costs no batch",
   CHECK(loader.stats().ahead.failed > 0);
 }
 
-TEST_CASE("a range that is left or cancelled during a hint ends", "[flow][promise:exact-11]") {
+TEST_CASE("a range that is left or cancelled during a hint ends", "[flow][fault:hangs-5]") {
   const planned data{100};
   data.seen->gate.store(1);
   std::stop_source stop;
@@ -203,7 +202,7 @@ TEST_CASE("with a timeout a loader that owns its dataset abandons a hanging hint
   seen->gone.wait([](std::uint32_t now) { return now != 0; });
 }
 
-TEST_CASE("loaders with lookahead may be destroyed at any moment", "[flow][promise:exact-11]") {
+TEST_CASE("loaders with lookahead may be destroyed at any moment", "[flow][fault:hangs-5]") {
   for (int round = 0; round < 60; ++round) {
     const planned data{64};
     ps::loader loader{data,

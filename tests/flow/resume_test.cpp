@@ -167,7 +167,7 @@ TEST_CASE("a resume takes constant time, whatever the position and the size",
 }
 
 TEST_CASE("a state of different data, batches or seeds is rejected with the differences",
-          "[flow][promise:exact-7][fault:consumers-4]") {
+          "[flow][promise:exact-7]") {
   ps::loader loader{numbers{}, ps::shuffled{.seed = 3}, with(1)};
   const auto problem = [&](const auto& other) -> std::string {
     try {
@@ -199,7 +199,7 @@ TEST_CASE("a state of different data, batches or seeds is rejected with the diff
   CHECK_THROWS_AS(all_of(loader.resume(nowhere, last_epoch)), ps::option_error);
 }
 
-TEST_CASE("a loader with in_order = false has no state", "[flow][fault:consumers-4]") {
+TEST_CASE("a loader with in_order = false has no state", "[flow][promise:exact-7]") {
   ps::loader loader{numbers{}, ps::sequential{}, {.batch_size = 8, .in_order = false}};
   CHECK_THROWS_MATCHES(
       loader.state(), ps::option_error,

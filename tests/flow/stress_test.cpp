@@ -49,7 +49,7 @@ constexpr auto wanted = std::to_array<std::string_view>({"batch",
 }  // namespace
 
 TEST_CASE("after any sequence of calls on a loader and its transfers the next batch is correct",
-          "[flow][promise:bounded-6][fault:consumers-1]") {
+          "[flow][promise:bounded-6]") {
   constexpr std::uint64_t usual_seeds = 5;
   constexpr std::uint64_t max_seeds = 50;
   constexpr std::uint64_t usual_steps = 2000;

@@ -22,7 +22,7 @@ struct gpu_subject {
 
 }  // namespace
 
-TEST_CASE("a GPU keeps the contract of devices", "[gpu][promise:race-free-11]") {
+TEST_CASE("a GPU keeps the contract of devices", "[gpu][promise:race-free-4]") {
   // Initializes the context in advance. The first launch of the contract tests would otherwise
   // initialize it and wait for a blocked stream.
   {

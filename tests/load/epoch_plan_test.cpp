@@ -125,7 +125,7 @@ TEST_CASE("the end of an epoch is the start of the next epoch", "[load]") {
   CHECK(plan.normal({max, 3}) == at{max, 3});
 }
 
-TEST_CASE("a position without a batch or beyond the end is rejected", "[load][fault:consumers-4]") {
+TEST_CASE("a position without a batch or beyond the end is rejected", "[load][promise:exact-7]") {
   const ps::detail::epoch_plan plan{11, 4, keep};
   const auto problem = [&](const ps::batch_position& from, std::uint64_t last) {
     return test::rejection_of([&] { (void)plan.count(from, last); }).text;

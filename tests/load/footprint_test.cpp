@@ -121,7 +121,7 @@ TEST_CASE("a footprint beyond the address space saturates", "[load]") {
 }
 
 TEST_CASE("a loader over its budget uses the slots that fit and reports their number",
-          "[load][promise:bounded-3][fault:memory-1]") {
+          "[load][promise:bounded-3]") {
   for (const bool pinned : {true, false}) {
     const ledger_device device;
     const auto budget = ps::memory_budget::bytes(4 * slot_bytes + slot_bytes - 1);
@@ -151,7 +151,7 @@ TEST_CASE("a loader over its budget that may not use fewer slots allocates nothi
   }
 }
 
-TEST_CASE("a loader is always rejected if not even one slot fits", "[load][fault:memory-1]") {
+TEST_CASE("a loader is always rejected if not even one slot fits", "[load][promise:bounded-3]") {
   const ledger_device device;
   const auto budget = ps::memory_budget::bytes(slot_bytes - 1);
   CHECK_THROWS_AS(
@@ -161,7 +161,7 @@ TEST_CASE("a loader is always rejected if not even one slot fits", "[load][fault
   CHECK(device.requested() == 0);
 }
 
-TEST_CASE("a loader with a single slot delivers the same batches", "[load][fault:memory-1]") {
+TEST_CASE("a loader with a single slot delivers the same batches", "[load][promise:bounded-3]") {
   const ledger_device device;
   auto plenty = loader_on(device, {.workers = 2});
   const auto expected = epochs_of(plenty);
@@ -187,7 +187,7 @@ TEST_CASE("a loader with a single slot delivers the same batches", "[load][fault
 }
 
 TEST_CASE("leases_exhausted with a single slot names the budget that had no room",
-          "[load][fault:memory-1]") {
+          "[load][promise:bounded-3]") {
   for (const std::size_t workers : {0U, 1U}) {
     const ledger_device device;
     auto loader =

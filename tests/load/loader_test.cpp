@@ -127,7 +127,7 @@ TEST_CASE("an empty dataset is rejected", "[load][fault:consumers-5]") {
 }
 
 TEST_CASE("slots beyond the budget are rejected before allocation with need, limit and remedy",
-          "[load][promise:bounded-3][fault:memory-1]") {
+          "[load][promise:bounded-3]") {
   const auto error = test::error_of<ps::pinned_budget_exceeded>([] {
     ps::loader{numbered{10},
                ps::sequential{},
@@ -161,7 +161,7 @@ TEST_CASE("the footprint is prefetch + 1 slots of the layout size", "[load][prom
 }
 
 TEST_CASE("memory that can't be page-locked throws, or is visibly pageable where allowed",
-          "[load][promise:honest-8][fault:memory-3]") {
+          "[load][fault:memory-3]") {
   const gated_device device;
   device.reject_pinned();
   CHECK_THROWS_MATCHES(

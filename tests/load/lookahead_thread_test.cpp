@@ -264,7 +264,7 @@ TEST_CASE("an epoch whose order fails is not announced, and the next epoch is",
 }
 
 TEST_CASE("a loader rejects hints for prioritized and sends none by itself",
-          "[load][promise:exact-11][promise:exact-25]") {
+          "[load][fault:hangs-5][promise:exact-25]") {
   const planned data{80};
   const std::vector<float> weights(80, 1.0F);
   const ps::prioritized order{weights, {.seed = 4, .batch_size = 8, .lag = 6}};

@@ -158,7 +158,7 @@ TEST_CASE("a dataset whose extents have changed is rejected at the start of the 
 }
 
 TEST_CASE("a loop may be left, and another started, while a sampler still works",
-          "[load][fault:hangs-3]") {
+          "[load][fault:hangs-2]") {
   turnstile at_sampler;
   ps::loader loader{numbered{100},
                     reported{[&](std::uint64_t epoch) {
@@ -177,7 +177,7 @@ TEST_CASE("a loop may be left, and another started, while a sampler still works"
   CHECK(batches == 10);
 }
 
-TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load][fault:hangs-3]") {
+TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load][fault:hangs-2]") {
   const std::size_t workers = GENERATE(0U, 2U);
   turnstile at_sampler;
   std::optional<ps::stall_report> seen;
@@ -202,7 +202,7 @@ TEST_CASE("a hanging sampler is reported while it hangs, with its epoch", "[load
                  Catch::Matchers::EndsWith("stage order, epoch 5, batch 0"));
 }
 
-TEST_CASE("a hanging size() is reported while it hangs", "[load][fault:hangs-3]") {
+TEST_CASE("a hanging size() is reported while it hangs", "[load][fault:hangs-2]") {
   turnstile at_size;
   std::atomic<int> calls{-100};  // negative, so that calls during construction do not count
   ps::loader loader{sized{[&]() -> std::uint64_t {
@@ -219,7 +219,7 @@ TEST_CASE("a hanging size() is reported while it hangs", "[load][fault:hangs-3]"
 }
 
 TEST_CASE("after the timeout a sampler is abandoned, and a loader that owns it ends",
-          "[load][fault:hangs-3]") {
+          "[load][fault:hangs-2]") {
   const auto around = std::make_shared<turnstile>();
   const auto threads = present_threads();
   {
@@ -254,7 +254,7 @@ struct borrowed_order {
 
 }  // namespace
 
-TEST_CASE("a loader waits for a sampler that borrows", "[load][fault:hangs-3]") {
+TEST_CASE("a loader waits for a sampler that borrows", "[load][fault:hangs-2]") {
   turnstile at_sampler;
   const auto threads = present_threads();
   bool is_waiting = false;

@@ -69,7 +69,7 @@ TEST_CASE("a slab allocates and frees memory of the requested kind", "[memory]")
   CHECK(device.bad_frees() == 0);
 }
 
-TEST_CASE("a slab that could not be locked reports it", "[memory][promise:honest-8]") {
+TEST_CASE("a slab that could not be locked reports it", "[memory][fault:memory-3]") {
   const ledger_device device;
   device.fail_to_pin();
   const ps::detail::slab memory{device, 5000, ps::detail::memory_kind::pinned};

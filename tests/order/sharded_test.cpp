@@ -272,7 +272,7 @@ TEST_CASE("an empty epoch is empty for every rank", "[order]") {
 }
 
 TEST_CASE("with keep, all ranks together read every sample exactly once",
-          "[order][promise:exact-26]") {
+          "[order][promise:exact-8]") {
   const int world = GENERATE(range(1, 10));
   CAPTURE(world);
   for (const std::size_t batch : {1U, 3U, 8U}) {
@@ -304,7 +304,7 @@ TEST_CASE("with keep, all ranks together read every sample exactly once",
 }
 
 TEST_CASE("a sampler that repeats or cuts batches loses no sample with keep",
-          "[order][promise:exact-26]") {
+          "[order][promise:exact-8]") {
   const int world = GENERATE(1, 2, 4, 8);
   const auto union_over_ranks = [&](const auto& sampler, std::uint64_t n, std::size_t global) {
     indices all;
@@ -335,7 +335,7 @@ TEST_CASE("a sampler that repeats or cuts batches loses no sample with keep",
 }
 
 TEST_CASE("loaders with keep deliver every sample once, even if a rank has no samples",
-          "[order][promise:exact-26]") {
+          "[order][promise:exact-8]") {
   const int world = GENERATE(1, 3, 8);
   const std::uint64_t n = GENERATE(1u, 2u, 7u, 8u, 25u, 64u, 65u);
   const auto last = GENERATE(ps::last_batch::keep, ps::last_batch::pad);

@@ -281,7 +281,7 @@ TEMPLATE_TEST_CASE("writes before a push are visible after its pop", "[load]",
 }
 
 TEMPLATE_TEST_CASE("a timed pop or push returns ready, closed or timeout",
-                   "[load][promise:race-free-7]", ps::many_producers_many_consumers,
+                   "[load][promise:race-free-6]", ps::many_producers_many_consumers,
                    ps::single_producer_single_consumer) {
   using namespace std::chrono_literals;
   ps::batch_queue<int, TestType> queue{1};
@@ -338,7 +338,7 @@ TEMPLATE_TEST_CASE("a timed wait ends with its event or its deadline", "[load]",
 }
 
 TEST_CASE("consumers that give up neither lose tickets nor consume the wake-ups of others",
-          "[load][promise:race-free-7]") {
+          "[load][promise:race-free-6]") {
   using namespace std::chrono_literals;
   constexpr std::uint32_t tickets = 20'000;
   ps::batch_queue<std::uint32_t> queue{4};

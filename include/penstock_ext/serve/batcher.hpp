@@ -613,7 +613,7 @@ using request_batch = lease<Record, detail::request_lease<Record, Device>>;
 /// immediately and does not free the memory. Submitting and taking batches throw
 /// `std::logic_error`. The requests remain in the parent process.
 ///
-/// @see examples/11_server.cpp, docs/serving.md
+/// @see examples/11_server.cpp
 template <record_type Record, device Device = cpu_device>
 class batcher {
   using board_type = detail::request_board<Record, Device>;

@@ -328,7 +328,7 @@ TEST_CASE("a download fails if its sink cannot be finished",
   CHECK(written.alive == 0);
 }
 
-TEST_CASE("a bulk transfer is cancelled between pieces", "[transfer][bulk][fault:hangs-4]") {
+TEST_CASE("a bulk transfer is cancelled between pieces", "[transfer][bulk][promise:bounded-7]") {
   const bool by_token = GENERATE(false, true);
   const gated_device device;
   auto stream = device.make_stream();
@@ -443,7 +443,7 @@ TEST_CASE("the destructor of a handle reports copies that cannot be waited for",
 }
 
 TEST_CASE("a child created by fork does not affect a bulk transfer of its parent",
-          "[transfer][bulk][fault:memory-8]") {
+          "[transfer][bulk][fault:memory-7]") {
   const gated_device device;
   auto stream = device.make_stream();
   const bytes_type here = pattern(5 * page);

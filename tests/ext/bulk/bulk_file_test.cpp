@@ -83,7 +83,7 @@ TEST_CASE("the checksum of pieces in any order equals the checksum of the whole 
 }
 
 TEST_CASE("a file is written completely or not at all",
-          "[files][bulk][fault:files-18][fault:memory-8]") {
+          "[files][bulk][fault:files-18][fault:memory-7]") {
   const test::temp_dir dir;
   const std::string path = dir.path("weights");
   put(path, "what was there");

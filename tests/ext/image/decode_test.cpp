@@ -170,7 +170,7 @@ std::vector<std::uint8_t> all_bytes(Loader& loader) {
 
 }  // namespace
 
-TEST_CASE("a sample is the crop of the decoded image, resized", "[image][promise:exact-16]") {
+TEST_CASE("a sample is the crop of the decoded image, resized", "[image][promise:exact-15]") {
   const test::blobs blobs = toys(200);
   for (const auto filter : {ps::resize_filter::bilinear, ps::resize_filter::nearest,
                             ps::resize_filter::lanczos, ps::resize_filter::bicubic}) {
@@ -327,7 +327,7 @@ TEST_CASE("the warnings of a source pass through the decoding dataset", "[image]
   CHECK(ps::warnings_of(toys(1) | ps::decode_images<toy_decoder>(test::some_crop{})).empty());
 }
 
-TEST_CASE("batches of images are the same bits for any workers", "[image][promise:exact-16]") {
+TEST_CASE("batches of images are the same bits for any workers", "[image][promise:exact-15]") {
   const test::blobs blobs = toys(150);
   std::vector<std::uint8_t> first;
   for (const std::size_t workers : {0U, 1U, 2U, 4U}) {
@@ -368,7 +368,7 @@ TEST_CASE("a source with single hints gets each hint once, four samples ahead", 
 }
 
 TEST_CASE("images in a store are the same bits, read ahead or not",
-          "[image][promise:exact-11][promise:honest-9]") {
+          "[image][fault:hangs-5][promise:honest-9]") {
   test::counting_store store;
   std::vector<ps::stored_blob> list;
   const test::blobs images = toys(60);

@@ -12,7 +12,7 @@
 
 namespace ps = penstock;
 
-TEST_CASE("the path of a pushed batch allocates nothing", "[intake][promise:bounded-16]") {
+TEST_CASE("the path of a pushed batch allocates nothing", "[intake][promise:bounded-14]") {
   if (ps::detail::checked) return;  // a checked build records each lease
   const ps::cpu_device device;
   const auto stream = device.make_stream();

@@ -184,7 +184,7 @@ TEST_CASE("a lease that ends without a commit returns its slot and delivers no b
 }
 
 TEST_CASE("a driver fills announced buffers at fixed addresses, several at a time",
-          "[intake][promise:bounded-16]") {
+          "[intake][promise:bounded-14]") {
   frames in{ps::cpu_device{}, {.slot_count = 4}};
   const auto buffers = in.buffers();
   REQUIRE(buffers.size() == 4);

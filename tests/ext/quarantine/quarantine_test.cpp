@@ -75,7 +75,7 @@ TEST_CASE("a malformed quarantine list is rejected by its line", "[quarantine][p
 }
 
 TEST_CASE("a quarantine list names its dataset, and uses that dataset's indices",
-          "[quarantine][promise:honest-2]") {
+          "[quarantine][promise:honest-1]") {
   ps::failure_report report;
   report.base_sizes = {2000};
   report.samples = {skipped(114, {1114, 0}), skipped(213, {1213, 0})};
@@ -94,7 +94,7 @@ TEST_CASE("a quarantine list names its dataset, and uses that dataset's indices"
 }
 
 TEST_CASE("a quarantine list of concatenated datasets is read part by part",
-          "[quarantine][promise:honest-2]") {
+          "[quarantine][promise:honest-1]") {
   ps::failure_report report;
   report.base_sizes = {100, 50, 70};
   report.samples = {skipped(7, {7, 0}), skipped(103, {3, 1}), skipped(101, {1, 1})};
@@ -115,13 +115,13 @@ TEST_CASE("a quarantine list of concatenated datasets is read part by part",
 }
 
 TEST_CASE("a quarantine list without a header fits any dataset, unless one is demanded",
-          "[quarantine][promise:honest-2]") {
+          "[quarantine][promise:honest-1]") {
   CHECK(indices_in("5\n") == std::vector<std::uint64_t>{5});
   CHECK_THROWS_WITH(indices_in("5\n", {.dataset = 10}), Catch::Matchers::Contains("found none"));
 }
 
 TEST_CASE("a quarantine list with a damaged header, or foreign samples, is rejected",
-          "[quarantine][promise:honest-2]") {
+          "[quarantine][promise:honest-1]") {
   const std::string head = "# penstock quarantine: ";
   for (const std::string_view damaged :
        {"", "dataset of samples", "dataset of 5", "dataset of 5 samples or so",

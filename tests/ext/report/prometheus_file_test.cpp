@@ -65,7 +65,7 @@ TEST_CASE("a file for Prometheus is written whole, and replaced", "[report]") {
 TEST_CASE(
     "a Prometheus file that cannot be written reports path and reason, and the old file "
     "stays",
-    "[report][promise:honest-18]") {
+    "[report][fault:files-17]") {
   const test::temp_dir folder;
   const std::string nowhere = folder.path("none/train.prom");
   const auto missing = error_of_writing(nowhere);
@@ -106,7 +106,7 @@ TEST_CASE("the leftover file of a process with the same id is replaced", "[repor
 }
 
 TEST_CASE("a reader sees one file for Prometheus or the next, whoever writes",
-          "[report][promise:honest-18]") {
+          "[report][fault:files-17]") {
   const test::temp_dir folder;
   const std::string path = folder.path("train.prom");
   const std::string odd = to_prometheus(some_stats(1));

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 using test::prometheus_reader;
 
 TEST_CASE("every metric is exported to Prometheus in seconds and bytes",
-          "[report][promise:honest-18]") {
+          "[report][fault:files-17]") {
   ps::loader_stats stats;
   stats.loader = 7;
   stats.age = 1h + 2ns;

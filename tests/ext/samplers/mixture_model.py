@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 # promise: exact-23: Turns lay_out
-# promise: exact-24: continued
+# promise: exact-23: continued
 """Compares `mixture` with a model that simulates each sample, on random schedules.
 
   mixture_model.py PROGRAM [COUNT]     PROGRAM: mixture_positions

@@ -189,7 +189,7 @@ TEST_CASE("steps of a mixture are the same global batches for every world",
 }
 
 TEST_CASE("an unknown change of weights is rejected, or accepted if allowed",
-          "[samplers][resume][promise:exact-7][promise:exact-24]") {
+          "[samplers][resume][promise:exact-7][promise:exact-23]") {
   const numbered web{.count = 50};
   const numbered code{.count = 30};
   const auto both = ps::concat(web, code);
@@ -234,7 +234,7 @@ TEST_CASE("an unknown change of weights is rejected, or accepted if allowed",
 }
 
 TEST_CASE("a continued mixture is unchanged before its position, or rejected",
-          "[samplers][promise:exact-24]") {
+          "[samplers][promise:exact-23]") {
   const auto at = [](std::vector<ps::mixture_weights> schedule) {
     return mixed({.schedule = std::move(schedule), .on_exhausted = end, .batch_size = 1}, {10, 10});
   };
@@ -456,7 +456,7 @@ ps::mixture killed_mixture() {
 }  // namespace
 
 TEST_CASE("a training that is killed a hundred times reads the same samples",
-          "[samplers][resume][promise:exact-24]") {
+          "[samplers][resume][promise:exact-23]") {
   const test::temp_dir folder;
   ps::sample_generator gen{{.seed = 1}, 0};
   constexpr std::array worlds{1, 2, 3, 4};

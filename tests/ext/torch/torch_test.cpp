@@ -173,7 +173,7 @@ TEST_CASE("a tensor has the record's shape and element type and the batch's valu
 }
 
 TEST_CASE("tensors keep their batch until the last of them and of their views is gone",
-          "[torch][promise:race-free-8]") {
+          "[torch][promise:race-free-3]") {
   auto loader = three_of_two();
   auto range = loader.epoch(0);
   auto it = range.begin();
@@ -198,7 +198,7 @@ TEST_CASE("tensors keep their batch until the last of them and of their views is
 }
 
 TEST_CASE("tensors saved by autograd keep the batch, and backward releases it",
-          "[torch][promise:race-free-8]") {
+          "[torch][promise:race-free-3]") {
   ps::loader loader{reported{}, ps::sequential{}, {.batch_size = 2, .workers = 1}};
   ps::transfer feed{loader, {.depth = 3}};
   const at::Tensor w = weight();
@@ -245,7 +245,7 @@ TEST_CASE("a consumer waits for tensors dropped on another thread if configured"
   CHECK(seen == 50);
 }
 
-TEST_CASE("tensors of a batch wait for the stream of its feed", "[torch][promise:race-free-8]") {
+TEST_CASE("tensors of a batch wait for the stream of its feed", "[torch][promise:race-free-3]") {
   const gated_device device;
   const auto stream = device.make_stream();
   ps::loader loader{reported{}, ps::sequential{}, device, {.batch_size = 2, .workers = 1}};
@@ -281,7 +281,7 @@ TEST_CASE("work on the feed's own stream may make tensors", "[torch]") {
 }
 
 TEST_CASE("tensors of a shared batch are made one by one and outlive feed and loader",
-          "[torch][promise:race-free-8]") {
+          "[torch][promise:race-free-3]") {
   at::Tensor image;
   at::Tensor x;
   {

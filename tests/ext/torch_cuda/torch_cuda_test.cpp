@@ -93,7 +93,7 @@ void run_by_torch(std::size_t kept, digits_flow::outcome& found) {
 }  // namespace
 
 TEST_CASE("libtorch's current stream waits for the copy, and the slot for that stream",
-          "[torch][promise:race-free-8]") {
+          "[torch][promise:race-free-3]") {
   const std::size_t kept = GENERATE(0U, 2U);
   CAPTURE(kept);
   for (const auto policy : {fake_cuda::policy::late, fake_cuda::policy::early}) {
