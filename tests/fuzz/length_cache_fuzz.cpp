@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::memcpy(head.magic, "psLENGT1", 8);
     if (is_right) head.count = (bytes.size() - sizeof head) / 4;
     std::memcpy(bytes.data(), &head, sizeof head);
-    head.checksum = ps::detail::checksum_of_lengths(std::as_bytes(std::span{bytes}));
+    head.checksum = ps::detail::checksum_of_index(std::as_bytes(std::span{bytes}));
     std::memcpy(bytes.data(), &head, sizeof head);
   }
   const auto all = std::as_bytes(std::span{bytes});

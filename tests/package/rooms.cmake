@@ -7,7 +7,7 @@
 # include that breaks a rule. -Droot= is the folder that contains penstock/ and penstock_ext/.
 cmake_minimum_required(VERSION 3.25)
 set(rooms core threads observe order data device memory faults resume load transfer cuda)
-set(extensions lockfree results samplers adaptors signals quarantine files bulk narrow report store
+set(extensions lockfree results samplers signals quarantine files adaptors bulk narrow report store
     blob image table text indexed interop intake streamed serve ranks search
 )
 foreach(extension IN LISTS extensions)

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -16,27 +15,21 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/data/adaptors/concat.hpp>
-#include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/index_file.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/files/support/checksums.hpp>
+#include <penstock_ext/files/support/parallel_for.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
-
-/// Reaction to an index file that is damaged or was built from other data.
-enum class stale_index {
-  rebuild,  ///< builds the index again
-  reject,   ///< throws an error with the expected and the found value
-};
 
 /// Progress of building the index of a file.
 struct index_progress {
@@ -82,13 +75,6 @@ struct found_samples {
   std::vector<std::uint64_t> marks = {};  ///< positions of samples 0, step, 2 * step, ...
 };
 
-/// Returns the checksum of an index file.
-[[nodiscard]] inline std::uint64_t checksum_of_index(std::span<const std::byte> file) noexcept {
-  crc64nvme_checksum checksum;
-  checksum.add(file.subspan(offsetof(index_header, format)));
-  return checksum.value();
-}
-
 /// Returns a checksum of 16 evenly distributed pieces of `data`, including its start and end.
 [[nodiscard]] inline std::uint64_t sampled_checksum(std::span<const std::byte> data) noexcept {
   constexpr std::size_t gaps = 15;
@@ -120,11 +106,7 @@ class sample_index {
           "a header of 64 bytes and the positions of " + std::to_string(head_.count) + " samples",
           "the end of the file: remove it");
     }
-    if (checksum_of_index(bytes) != head_.checksum) {
-      throw file_corrupt(file_.path(), offsetof(index_header, checksum),
-                         "the checksum of the index",
-                         "a different checksum: the file is damaged: remove it");
-    }
+    require_checksum(bytes, head_.checksum, file_.path(), "the index");
     require<&index_header::format>("format", expected);
     require<&index_header::data_bytes>("size of the data", expected);
     require<&index_header::modified>("modification time of the data in nanoseconds", expected);
@@ -133,12 +115,7 @@ class sample_index {
 
   /// Throws `file_format_error` if the file is not an index.
   static void require_magic(const mapped_file& file) {
-    const index_header head;
-    const auto bytes = file.bytes();
-    if (bytes.size() >= sizeof head.magic &&
-        std::memcmp(bytes.data(), head.magic, sizeof head.magic) == 0) {
-      return;
-    }
+    if (has_magic_of<index_header>(file.bytes())) return;
     throw file_format_error(file.path(), 0, "an index, which starts with psINDEX1",
                             "other bytes: set .folder to another folder for index files");
   }
@@ -216,11 +193,6 @@ template <class Format>
                     .data_bytes = data.bytes().size(),
                     .modified = stamp.seconds * 1'000'000'000 + stamp.nanoseconds,
                     .data_checksum = sampled_checksum(data.bytes())};
-  const auto fail_to_write = [&](int wrong) {
-    throw file_unwritable(
-        path, 0, "an index file that can be written",
-        std::system_category().message(wrong) + ": set .folder to a folder for index files");
-  };
   if (::access(path.c_str(), F_OK) == 0) {
     mapped_file file{path};
     sample_index::require_magic(file);
@@ -230,8 +202,7 @@ template <class Format>
       if (build.options.on_stale == stale_index::reject) throw;
     }
   }
-  const std::string folder = path.substr(0, path.rfind('/') + 1);  // "" means the current folder
-  if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) fail_to_write(errno);
+  const new_index file{path, "an index file", ": set .folder to a folder for index files"};
   const auto report = [&](std::uint64_t done) { build.report(data.path(), done, head.data_bytes); };
   const found_samples found = format.scan(data, build.workers, report);
   if (const file_stamp now = stamp_of_data(data.path()); now != stamp) {
@@ -243,10 +214,7 @@ template <class Format>
   std::string bytes(sizeof head, '\0');
   bytes.append(reinterpret_cast<const char*>(found.marks.data()),
                found.marks.size() * sizeof(std::uint64_t));
-  std::memcpy(bytes.data(), &head, sizeof head);
-  head.checksum = checksum_of_index(std::as_bytes(std::span{bytes}));
-  std::memcpy(bytes.data(), &head, sizeof head);
-  if (const int wrong = write_whole_file(path, bytes)) fail_to_write(wrong);
+  file.write(head, bytes);
   return {mapped_file{path}, Format::step, head};
 }
 

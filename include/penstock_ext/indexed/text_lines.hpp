@@ -16,8 +16,8 @@
 #include <penstock/core/version.hpp>
 #include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/dataset.hpp>
-#include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
+#include <penstock_ext/files/support/parallel_for.hpp>
 #include <penstock_ext/indexed/sample_index.hpp>
 
 namespace penstock {

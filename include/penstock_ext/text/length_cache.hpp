@@ -4,24 +4,21 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
-#include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/files/file_error.hpp>
+#include <penstock_ext/files/index_file.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
-#include <penstock_ext/files/support/checksums.hpp>
-#include <penstock_ext/files/support/system_file.hpp>
+#include <penstock_ext/files/support/parallel_for.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -36,13 +33,6 @@ struct lengths_header {
   std::uint64_t fingerprint = 0;  ///< dataset fingerprint
 };
 static_assert(sizeof(lengths_header) == 32);
-
-/// Returns the checksum of a length file.
-[[nodiscard]] inline std::uint64_t checksum_of_lengths(std::span<const std::byte> file) noexcept {
-  crc64nvme_checksum checksum;
-  checksum.add(file.subspan(offsetof(lengths_header, count)));
-  return checksum.value();
-}
 
 /// Parses the header of a length file. `path` is used in messages. Throws `file_truncated`,
 /// `file_format_error` and `file_corrupt`.
@@ -60,11 +50,7 @@ static_assert(sizeof(lengths_header) == 32);
         "a header of 32 bytes and " + std::to_string(head.count) + " lengths of 4 bytes",
         "the end of the file");
   }
-  if (checksum_of_lengths(bytes) != head.checksum) {
-    throw file_corrupt(path, offsetof(lengths_header, checksum),
-                       "the checksum of the file's lengths",
-                       "a different checksum: the file is damaged: remove it");
-  }
+  require_checksum(bytes, head.checksum, path, "the file's lengths");
   return head;
 }
 
@@ -158,19 +144,12 @@ template <class Length>
 [[nodiscard]] length_cache keep_lengths(const std::string& path, std::uint64_t count,
                                         const Length& length,
                                         const keep_lengths_options& options = {}) {
-  const auto fail_to_write = [&](int wrong) {
-    throw file_unwritable(path, 0, "a file that can be written",
-                          std::system_category().message(wrong));
-  };
   if (options.workers == 0) detail::throw_option_error("workers", {"must be at least 1, but is 0"});
   constexpr std::uint64_t max = std::uint64_t{1} << 60;
   if (count > max) detail::throw_option_error("count", {"expected at most 2^60, found ", count});
-  const std::string folder = path.substr(0, path.rfind('/') + 1);  // "" means the current folder
   if (::access(path.c_str(), F_OK) == 0) return {path, count, options.fingerprint};
-  if (errno != ENOENT || ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
-    fail_to_write(errno);
-  }
-  detail::lengths_header head{.count = count, .fingerprint = options.fingerprint};
+  const detail::new_index file{path, "a file"};
+  const detail::lengths_header head{.count = count, .fingerprint = options.fingerprint};
   std::string bytes(sizeof head + static_cast<std::size_t>(count) * sizeof(std::uint32_t), '\0');
   constexpr std::uint64_t some = 64;
   const std::uint64_t parts = count / some + (count % some == 0 ? 0 : 1);
@@ -186,10 +165,7 @@ template <class Length>
     }
   };
   detail::parallel_for(static_cast<std::size_t>(parts), options.workers, work);
-  std::memcpy(bytes.data(), &head, sizeof head);
-  head.checksum = detail::checksum_of_lengths(std::as_bytes(std::span{bytes}));
-  std::memcpy(bytes.data(), &head, sizeof head);
-  if (const int wrong = detail::write_whole_file(path, bytes)) fail_to_write(wrong);
+  file.write(head, bytes);
   return {path, count, options.fingerprint};
 }
 

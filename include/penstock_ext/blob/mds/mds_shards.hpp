@@ -32,10 +32,10 @@
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/mds/mds_index.hpp>
 #include <penstock_ext/blob/support/blob_file.hpp>
-#include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/support/checksums.hpp>
+#include <penstock_ext/files/support/parallel_for.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/report/report_error.hpp>
 

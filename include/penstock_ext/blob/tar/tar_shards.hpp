@@ -25,10 +25,10 @@
 #include <penstock/core/error.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
 #include <penstock_ext/blob/support/blob_file.hpp>
-#include <penstock_ext/blob/support/parallel_for.hpp>
 #include <penstock_ext/blob/tar/detail/tar_walk.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/hidden_path.hpp>
+#include <penstock_ext/files/support/parallel_for.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
