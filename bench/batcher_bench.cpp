@@ -2,7 +2,6 @@
 // Measures the cost of combining requests of several threads to batches.
 //
 //   build/bench/bench/penstock_batcher_bench
-//   ... --benchmark_filter=submit            requests per second
 //
 // submit: an iteration sends `requests` requests of 16 bytes from `threads` threads through a
 // batcher with a maximum batch size of 32 to a consumer thread. Items per second are requests per
@@ -14,14 +13,8 @@
 // submission until the batch is delivered; above_p50 and above_p99 are microseconds above the
 // limit. The time of an iteration includes the 2 ms of the limit. spin is `batcher_options::spin`,
 // in microseconds. Floor: a thread that sleeps for 2 ms on a condition variable without a wake-up.
-// awake:1 excludes delays of the machine: a thread of the lowest class (SCHED_IDLE) on each core
-// keeps it awake, because waking a core of a virtual machine costs up to milliseconds. exact:1
-// makes the waiting threads sleep without timer slack (PR_SET_TIMERSLACK), which is 50 us by
-// default.
 
 #include <benchmark/benchmark.h>
-#include <sched.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <array>
@@ -152,39 +145,8 @@ void record_above(benchmark::State& state, std::vector<double>& above) {
   state.counters["above_p99"] = above[above.size() * 99 / 100];
 }
 
-/// Keeps all cores awake with threads that run only when no other thread does.
-class awake_cores {
- public:
-  explicit awake_cores(bool are_kept) {
-    if (!are_kept) return;
-    for (unsigned i = 0; i < std::thread::hardware_concurrency(); ++i) {
-      threads_.emplace_back([this] {
-        const sched_param lowest{};
-        if (::sched_setscheduler(0, SCHED_IDLE, &lowest) != 0) return;
-        while (!has_ended_.load(std::memory_order_relaxed)) {
-        }
-      });
-    }
-  }
-  awake_cores(awake_cores&&) = delete;
-  ~awake_cores() {
-    has_ended_.store(true, std::memory_order_relaxed);
-    for (std::thread& thread : threads_) thread.join();
-  }
-
- private:
-  std::atomic<bool> has_ended_{false};
-  std::vector<std::thread> threads_;
-};
-
-/// Makes the sleeps of the calling thread as precise as the kernel permits, or restores the
-/// default.
-void be_exact(bool is_exact) { ::prctl(PR_SET_TIMERSLACK, is_exact ? 1UL : 0UL); }
-
 void wait_above_fill(benchmark::State& state) {
   const std::chrono::microseconds spin{state.range(0)};
-  const awake_cores cores{state.range(1) != 0};
-  const bool is_exact = state.range(2) != 0;
   ps::batcher<request> requests{ps::cpu_device{},
                                 {.max_batch_size = max, .fill = fill, .spin = spin}};
   std::vector<double> above;
@@ -192,7 +154,6 @@ void wait_above_fill(benchmark::State& state) {
     std::atomic<std::size_t> served{0};
     clock_type::time_point submitted;
     std::thread consumer{[&] {
-      be_exact(is_exact);
       for (std::size_t i = 0; i < requests_each; ++i) {
         const auto batch = requests.next();
         const std::chrono::duration<double, std::micro> late = clock_type::now() - submitted - fill;
@@ -212,8 +173,6 @@ void wait_above_fill(benchmark::State& state) {
 }
 
 void floor_sleep(benchmark::State& state) {
-  const awake_cores cores{state.range(0) != 0};
-  be_exact(state.range(1) != 0);
   std::vector<double> above;
   std::mutex mutex;
   std::condition_variable nobody;
@@ -227,14 +186,13 @@ void floor_sleep(benchmark::State& state) {
       above.push_back(late.count());
     }
   }
-  be_exact(false);
   record_above(state, above);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (const std::int64_t threads : {1, 2, 4}) {
+  for (const std::int64_t threads : {1, 4}) {
     for (const auto& [name, run] :
          {std::pair{"submit/batcher", &submit_batcher}, std::pair{"submit/mutex", &submit_mutex}}) {
       benchmark::RegisterBenchmark(name, run)
@@ -245,24 +203,12 @@ int main(int argc, char** argv) {
     }
   }
   benchmark::RegisterBenchmark("submit/floor_written", floor_written)->UseRealTime()->MinTime(0.1);
-  const auto once = [](benchmark::internal::Benchmark* one) {
-    one->UseRealTime()->Iterations(1)->Unit(benchmark::kMillisecond);
+  const auto once = [](const char* name, void (*run)(benchmark::State&)) {
+    return benchmark::RegisterBenchmark(name, run)->UseRealTime()->Iterations(1)->Unit(
+        benchmark::kMillisecond);
   };
-  benchmark::RegisterBenchmark("wait_above_fill/batcher", wait_above_fill)
-      ->ArgNames({"spin", "awake", "exact"})
-      ->Args({0, 0, 0})
-      ->Args({500, 0, 0})
-      ->Args({1000, 0, 0})
-      ->Args({1500, 0, 0})
-      ->Args({0, 1, 0})
-      ->Args({0, 1, 1})
-      ->Apply(once);
-  benchmark::RegisterBenchmark("wait_above_fill/floor_sleep", floor_sleep)
-      ->ArgNames({"awake", "exact"})
-      ->Args({0, 0})
-      ->Args({1, 0})
-      ->Args({1, 1})
-      ->Apply(once);
+  once("wait_above_fill/batcher", wait_above_fill)->ArgName("spin")->Arg(0)->Arg(1000);
+  once("wait_above_fill/floor_sleep", floor_sleep);
   using kind = bench::goal::kind;
   return bench::run(argc, argv, "batcher_bench",
                     {{"submit/batcher/threads:4", "submit/mutex/threads:4", kind::speed_at_least},

@@ -7,33 +7,29 @@
 // The bus is modeled by the CPU device. A medium has a rate in MB per second for each thread, like
 // a disk or a thread's memcpy, and sleeps instead of using a core. `bus_alone` is a single copy of
 // all bytes from page-locked memory; `medium_alone` runs the threads without device and copies. The
-// ring is allocated before, as in a `bulk_copier`; `whole_upload` also allocates and frees it.
-// `sum` is the cost of a checkpoint's checksum on a single thread. `memcpy` and `non_temporal` copy
-// 256 MiB through rings of two pieces for each thread, from memory in pages of 4 KiB or 2 MiB
-// (`huge:1`), and report the processor time of the slowest thread.
+// ring is allocated before, as in a `bulk_copier`. `memcpy` and `non_temporal` copy 256 MiB through
+// a ring of two pieces, from memory in pages of 4 KiB or 2 MiB (`huge:1`), and report the processor
+// time of the thread.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <ctime>
 #include <new>
 #include <span>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <penstock/memory/support/slab.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/bulk/detail/staging_copy.hpp>
-#include <penstock_ext/files/support/checksums.hpp>
 
+#include "support/cpu_seconds.hpp"
 #include "support/program.hpp"
+#include "support/steady_wait.hpp"
 
 namespace {
 
@@ -43,18 +39,11 @@ using clock_type = std::chrono::steady_clock;
 constexpr std::size_t bytes = std::size_t{256} << 20;
 constexpr std::size_t piece = std::size_t{1} << 20;
 
-/// Waits as long as a medium with `rate` bytes per second would take. If a wait returns late, the
-/// next wait is shorter.
+/// Waits as long as a medium with `rate` bytes per second would take.
 void wait_for(std::size_t count, double rate) {
-  thread_local std::chrono::nanoseconds late{0};
-  thread_local bool is_exact = false;
-  if (!is_exact) ::prctl(PR_SET_TIMERSLACK, 1UL);  // the kernel may otherwise add 50 us
-  is_exact = true;
+  thread_local bench::steady_wait waits;
   const std::chrono::duration<double> span{static_cast<double>(count) / rate};
-  const auto until =
-      clock_type::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(span) - late;
-  std::this_thread::sleep_until(until);
-  late = clock_type::now() - until;
+  waits(std::chrono::duration_cast<std::chrono::nanoseconds>(span));
 }
 
 /// A source and sink that waits. A rate of 0 means host memory at its own speed.
@@ -100,7 +89,7 @@ ps::cpu_device device_of(std::int64_t bus) {
   return ps::cpu_device{{.copy_bytes_per_second = static_cast<double>(bus * mega)}};
 }
 
-void transfer(benchmark::State& state, const point& at, bool is_upload, bool is_whole) {
+void transfer(benchmark::State& state, const point& at, bool is_upload) {
   const ps::cpu_device device = device_of(at.bus);
   const auto stream = device.make_stream();
   const ps::bulk_options options{.workers = static_cast<std::size_t>(at.workers),
@@ -109,9 +98,7 @@ void transfer(benchmark::State& state, const point& at, bool is_upload, bool is_
   ps::bulk_copier copier{device, options};
   for (auto _ : state) {
     state.SetIterationTime(seconds_of([&] {
-      if (is_whole) {
-        ps::upload(device, stream, std::span{device_memory()}, end, options).wait();
-      } else if (is_upload) {
+      if (is_upload) {
         copier.upload(stream, std::span{device_memory()}, end).wait();
       } else {
         copier.download(stream, end, std::span<const std::byte>{device_memory()}).wait();
@@ -158,60 +145,22 @@ std::span<std::byte> source_in(bool is_huge) {
   return {static_cast<std::byte*>(data), bytes};
 }
 
-/// Returns the processor time of the calling thread. Other programs on the machine do not add to
-/// it.
-double thread_seconds() {
-  std::timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-struct staging_point {
-  std::int64_t is_huge;
-  std::int64_t threads;
-  std::int64_t piece_kib;
-};
-
-void staging(benchmark::State& state, const staging_point& at, bool is_non_temporal) {
+void staging(benchmark::State& state, bool is_huge, std::size_t piece_bytes, bool is_non_temporal) {
   static const std::span<std::byte> sources[] = {source_in(false), source_in(true)};
-  const ps::memory_source source{sources[at.is_huge]};
-  const auto piece_bytes = static_cast<std::size_t>(at.piece_kib) << 10;
-  const auto count = static_cast<std::size_t>(at.threads);
-  const ps::cpu_device device;
-  const ps::detail::slab<ps::cpu_device> ring{device, 2 * count * piece_bytes,
+  const ps::memory_source source{sources[is_huge ? 1 : 0]};
+  const ps::detail::slab<ps::cpu_device> ring{ps::cpu_device{}, 2 * piece_bytes,
                                               ps::detail::memory_kind::pinned, piece_bytes};
-  std::vector<double> seconds(count);
-  const auto fill = [&](std::size_t thread) {
-    const double begin = thread_seconds();
-    std::size_t turn = 0;
-    for (std::size_t i = thread; i < bytes / piece_bytes; i += count, ++turn) {
-      const std::span<std::byte> to{ring.slot(thread + turn % 2 * count), piece_bytes};
+  for (auto _ : state) {
+    const double begin = bench::cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
+    for (std::size_t i = 0; i < bytes / piece_bytes; ++i) {
+      const std::span<std::byte> to{ring.slot(i % 2), piece_bytes};
       if (is_non_temporal) {
         source.read_non_temporal(i * piece_bytes, to);
       } else {
         source.read(i * piece_bytes, to);
       }
     }
-    seconds[thread] = thread_seconds() - begin;
-  };
-  for (auto _ : state) {
-    {
-      std::vector<std::jthread> others;
-      for (std::size_t i = 1; i < count; ++i) others.emplace_back(fill, i);
-      fill(0);
-    }
-    state.SetIterationTime(*std::max_element(seconds.begin(), seconds.end()));
-  }
-  state.SetBytesProcessed(static_cast<std::int64_t>(bytes));
-}
-
-void sum(benchmark::State& state) {
-  for (auto _ : state) {
-    state.SetIterationTime(seconds_of([&] {
-      ps::detail::crc64nvme_checksum of;
-      of.add(host_memory());
-      benchmark::DoNotOptimize(of.value());
-    }));
+    state.SetIterationTime(bench::cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - begin);
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(bytes));
 }
@@ -219,56 +168,42 @@ void sum(benchmark::State& state) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto once = [](benchmark::internal::Benchmark* made) {
-    made->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
-  };
+  using enum bench::goal::kind;
   std::vector<bench::goal> goals;
-  const auto add = [&](const char* name, const point& at, bool is_upload, bool is_whole) {
-    const std::string full =
-        bench::named(name, {{"bus", at.bus}, {"medium", at.medium}, {"workers", at.workers}});
-    once(benchmark::RegisterBenchmark(full.c_str(), transfer, at, is_upload, is_whole));
-    const bool is_bus = at.medium == 0 || at.medium * at.workers >= at.bus;
-    const std::string floor =
-        is_bus ? bench::named("bus_alone", {{"bus", at.bus}})
-               : bench::named("medium_alone", {{"medium", at.medium}, {"workers", at.workers}});
-    goals.push_back({full, floor, bench::goal::kind::time_at_most, is_whole ? 0 : 1 / 0.95});
-  };
   for (const std::int64_t bus : {500, 1000}) {
     for (const std::int64_t workers : {2, 4}) {
-      for (const point& at :
-           {point{bus, 0, workers}, point{bus, 400, workers}, point{bus, 100, workers}}) {
-        add("upload", at, true, false);
-        add("download", at, false, false);
+      for (const std::int64_t rate : {0, 400, 100}) {
+        const point at{bus, rate, workers};
+        const bool is_bus = rate == 0 || rate * workers >= bus;
+        const std::string floor =
+            is_bus ? bench::named("bus_alone", {{"bus", bus}})
+                   : bench::named("medium_alone", {{"medium", rate}, {"workers", workers}});
+        for (const char* const name : {"upload", "download"}) {
+          const auto full =
+              bench::named(name, {{"bus", bus}, {"medium", rate}, {"workers", workers}});
+          bench::add_once(full, transfer, at, std::string{name} == "upload");
+          goals.push_back({full, floor, time_at_most, 1 / 0.95});
+        }
       }
     }
-    once(benchmark::RegisterBenchmark(bench::named("bus_alone", {{"bus", bus}}).c_str(), bus_alone,
-                                      bus));
+    bench::add_once(bench::named("bus_alone", {{"bus", bus}}), bus_alone, bus);
   }
-  add("whole_upload", {1000, 0, 4}, true, true);
   for (const std::int64_t workers : {2, 4}) {
     for (const std::int64_t rate : {100, 400}) {
-      once(benchmark::RegisterBenchmark(
-          bench::named("medium_alone", {{"medium", rate}, {"workers", workers}}).c_str(),
-          medium_alone, rate, workers));
+      bench::add_once(bench::named("medium_alone", {{"medium", rate}, {"workers", workers}}),
+                      medium_alone, rate, workers);
     }
   }
   for (const std::int64_t is_huge : {0, 1}) {
-    for (const std::int64_t threads : {1, 2}) {
-      for (const std::int64_t kib : {64, 256, 1024, 4096}) {
-        const staging_point at{is_huge, threads, kib};
-        const auto name = [&](const char* copy) {
-          return bench::named(copy, {{"huge", is_huge}, {"threads", threads}, {"piece_kib", kib}});
-        };
-        once(benchmark::RegisterBenchmark(name("memcpy").c_str(), staging, at, false));
-        once(benchmark::RegisterBenchmark(name("non_temporal").c_str(), staging, at, true));
-        goals.push_back({name("non_temporal"), name("memcpy"), bench::goal::kind::time_at_most, 0});
-      }
+    for (const std::int64_t kib : {64, 256, 1024, 4096}) {
+      const auto name = [&](const char* copy) {
+        return bench::named(copy, {{"huge", is_huge}, {"piece_kib", kib}});
+      };
+      const auto piece_bytes = static_cast<std::size_t>(kib) << 10;
+      bench::add_once(name("memcpy"), staging, is_huge != 0, piece_bytes, false);
+      bench::add_once(name("non_temporal"), staging, is_huge != 0, piece_bytes, true);
+      goals.push_back({name("non_temporal"), name("memcpy"), time_at_most, 0});
     }
   }
-  once(benchmark::RegisterBenchmark("sum", sum));
-  // Sets a default before the caller's options, because the grid is large.
-  std::vector<char*> words{argv, argv + argc};
-  std::string few{"--benchmark_repetitions=5"};
-  words.insert(words.begin() + 1, few.data());
-  return bench::run(static_cast<int>(words.size()), words.data(), "bulk_bench", goals);
+  return bench::run(argc, argv, "bulk_bench", goals, 5);
 }

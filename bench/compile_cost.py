@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 """Measures the cost of `#include <penstock/penstock.hpp>` for a translation unit: the time to
-preprocess it and to compile it with -O0, and its lines and headers.
+compile it with -O0.
 
-Compares with an empty file, the standard headers that penstock includes, Boost.Lockfree's queue,
-the CUDA umbrella header, and a small program, all in the same run. With -O2, the text size in bytes
-is also measured: for this program; for the same loop written by hand, with a thread and a queue under a
-mutex; for the program with a second dataset, record, loader and transfer; for both with
-penstock::compiled; for all of these with other versions of penstock; and for the program on a CUDA
-device, with and without penstock::compiled_cuda.
+Compares with an empty file and the standard headers that penstock includes in the same run. With
+-O2, the text size in bytes is also measured: for a small program; for the same loop written by
+hand, with a thread and a queue under a mutex; for the program with a second dataset, record, loader
+and transfer; for both with penstock::compiled; for all of these with other versions of penstock;
+and for the program on a CUDA device, with and without penstock::compiled_cuda.
 
-  python3 bench/compile_cost.py [--json FILE] [--repeat N] [--cxx COMPILER]... [--include DIR]...
-                                [--beside DIR]...
+  python3 bench/compile_cost.py [--json FILE] [--repeat N] [--cxx COMPILER] [--beside DIR]...
   python3 bench/compile_cost.py --nvcc [--repeat N]
 
 With --nvcc, only the user seconds of nvcc are measured. The result is the minimum of N runs,
@@ -104,19 +102,7 @@ def parsed_arguments():
         metavar="N",
         help="timings of each source, interleaved; medians are kept (default 7)",
     )
-    parser.add_argument(
-        "--cxx",
-        action="append",
-        metavar="COMPILER",
-        help="may be given again; default: g++ and clang++, where installed",
-    )
-    parser.add_argument(
-        "--include",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="one more include folder, for a Boost that lies elsewhere",
-    )
+    parser.add_argument("--cxx", default="g++", metavar="COMPILER", help="default: g++")
     parser.add_argument(
         "--beside",
         action="append",
@@ -198,13 +184,7 @@ def sources(beside):
     cuda, label = cuda_include()
     return [
         ("nothing", "", ours, "an empty file"),
-        (
-            "std_headers",
-            including(*standard),
-            ours,
-            f"the {len(standard)} standard headers it includes",
-        ),
-        ("boost_lockfree_queue", including("boost/lockfree/queue.hpp"), ours, ""),
+        ("std_headers", including(*standard), ours, f"the {len(standard)} standard headers"),
         ("penstock.hpp", including("penstock/penstock.hpp"), ours, ""),
         ("cuda.hpp", including("penstock/cuda.hpp"), [*ours, "-isystem", cuda], label),
         (
@@ -256,15 +236,6 @@ def timed(command):
     return wall, used.ru_utime + used.ru_stime
 
 
-def sizes(command):
-    """Returns the number of lines after preprocessing and the number of opened headers."""
-    done = subprocess.run([*command, "-E", "-P", "-H"], capture_output=True, text=True, check=True)
-    lines = sum(1 for line in done.stdout.splitlines() if line.strip())
-    return lines, len(
-        {line.lstrip(". ") for line in done.stderr.splitlines() if re.match(r"\.+ ", line)}
-    )
-
-
 def text_bytes(command, out):
     """Returns the size of code and constants in the object file in bytes."""
     subprocess.run([*command, "-c", "-o", out], check=True, capture_output=True)
@@ -272,121 +243,62 @@ def text_bytes(command, out):
     return int(done.stdout.split("\n")[1].split()[0])
 
 
-def measured(compiler, folder, options):
-    """Returns the rows of one compiler. Each round times every source once, so that all are subject
-    to the same noise."""
-    commands, rows = {}, []
+def measured(folder, options):
+    """Returns the rows. Each round times every source once, so that all are subject to the same
+    noise."""
+    commands, rows, taken = {}, {}, {}
     for name, text, extra, label in sources(options.beside):
         file = Path(folder) / f"{name.replace('.', '_')}.cpp"
         file.write_text(text)
-        commands[name] = [
-            compiler,
-            "-std=c++20",
-            *extra,
-            *(f"-I{one}" for one in options.include),
-            str(file),
-        ]
-        rows.append((name, label))
-    phases = {"preprocess": ["-E"], "compile": ["-c"]}
-    taken, errors = {}, {}
+        commands[name] = [options.cxx, "-std=c++20", *extra, str(file)]
+        rows[name] = {"name": f"compile/of:{name}", "repetitions": 0, "label": label}
     for round_number in range(options.repeat + 1):  # the first round fills the file cache
         for name, command in commands.items():
-            for phase, flags in phases.items():
-                if name in errors:
-                    continue
-                try:
-                    wall, cpu = timed([*command, *flags, "-o", f"{folder}/out"])
-                except failed as error:
-                    errors[name] = str(error)
-                    continue
-                if round_number > 0:
-                    kept = taken.setdefault((phase, name), ([], []))
-                    kept[0].append(wall * 1e9)
-                    kept[1].append(cpu)
-    for name, label in rows:
-        counted = None if name in errors else sizes(commands[name])
-        text = 0 if name in errors else text_bytes(commands[name], f"{folder}/out")
-        for phase in phases:
-            row = {"name": f"{phase}/compiler:{Path(compiler).name}/of:{name}", "repetitions": 0}
-            if label:
-                row["label"] = label
-            if counted is None:
-                row["skipped"] = errors[name]
-            else:
-                wall, cpu = taken[phase, name]
-                row.update(
-                    repetitions=len(wall),
-                    nanoseconds=spread(wall),
-                    counters={
-                        "cpu_seconds": spread(cpu),
-                        "lines": spread([counted[0]]),
-                        "headers": spread([counted[1]]),
-                        "text": spread([text]),
-                    },
-                )
-            yield row
+            if "left_out" in rows[name]:
+                continue
+            try:
+                seconds = timed([*command, "-c", "-o", f"{folder}/out"])
+            except failed as error:
+                rows[name]["left_out"] = str(error)
+                continue
+            if round_number > 0:
+                taken.setdefault(name, []).append(seconds)
+    for name, row in rows.items():
+        if "left_out" not in row:
+            wall, cpu = zip(*taken[name])
+            text = text_bytes(commands[name], f"{folder}/out")
+            row.update(
+                repetitions=len(wall),
+                nanoseconds=spread([1e9 * one for one in wall]),
+                counters={"cpu_seconds": spread(cpu), "text": spread([text])},
+            )
+    return list(rows.values())
 
 
-def goals(rows, compilers, beside):
-    """Returns ratios to the floors. For g++, the time itself is compared with its target, as a
-    ratio to one second. The smallest program is compared with other versions of penstock by
-    processor time."""
-    by_name = {row["name"]: row for row in rows}
-    second = {"name": "1 s", "nanoseconds": spread([1e9])}
-    for compiler in compilers:
-        ours = by_name[f"compile/compiler:{compiler}/of:penstock.hpp"]
-        floors = [
-            by_name[f"compile/compiler:{compiler}/of:{of}"]
-            for of in ("std_headers", "boost_lockfree_queue")
-        ]
-        for below in [*floors, second] if compiler == "g++" else floors:
-            goal = {"name": ours["name"], "floor": below["name"], "compares": "time"}
-            if below is second:
-                goal["at_most"] = TARGET_SECONDS
-            goal["ratio"] = None
-            if "nanoseconds" in ours and "nanoseconds" in below:
-                goal["ratio"] = ours["nanoseconds"]["median"] / below["nanoseconds"]["median"]
-                # One second never varies, so the spread of the measured time decides.
-                still = ours if below is second else below
-                goal["noisy"] = still["nanoseconds"]["max"] > 1.2 * still["nanoseconds"]["min"]
-                if "at_most" in goal:
-                    goal["met"] = goal["ratio"] <= goal["at_most"]
-            yield goal
-        for tree in beside:
-            ours = by_name[f"compile/compiler:{compiler}/of:first_batch.cpp-O2"]
-            below = by_name[f"{ours['name']}@{tree.name}"]
-            goal = {"name": ours["name"], "floor": below["name"], "compares": "cpu", "ratio": None}
-            if "counters" in ours and "counters" in below:
-                spent, floor = (one["counters"]["cpu_seconds"] for one in (ours, below))
-                goal["ratio"] = spent["median"] / floor["median"]
-                goal["noisy"] = floor["max"] > 1.2 * floor["min"]
-            yield goal
+def goals(rows, beside):
+    """Returns ratios to the floors. The time itself is compared with its target, as a ratio to one
+    second. The smallest program is compared with other versions of penstock by processor time."""
+    by_name = {row["name"].removeprefix("compile/of:"): row for row in rows}
 
+    def goal(of, floor, key, at_most=None):
+        made = {"name": f"compile/of:{of}", "floor": floor, "compares": key, "ratio": None}
+        ours, below = by_name[of], by_name.get(floor)
+        if "counters" in ours and (below is None or "counters" in below):
+            # One second never varies, so the spread of the measured time decides.
+            spent, least = (
+                one["counters"]["cpu_seconds"] if key == "cpu" else one["nanoseconds"]
+                for one in (ours, below or ours)
+            )
+            made["ratio"] = spent["median"] / (least["median"] if below else 1e9)
+            made["noisy"] = least["max"] > 1.2 * least["min"]
+            if at_most is not None:
+                made.update(at_most=at_most, met=made["ratio"] <= at_most)
+        return made
 
-def first_line(path):
-    try:
-        return Path(path).read_text().splitlines()[0]
-    except (OSError, IndexError):
-        return ""
-
-
-def machine(compilers):
-    try:
-        model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
-    except OSError:
-        model = None
-    versions = [
-        subprocess.run([one, "--version"], capture_output=True, text=True).stdout.splitlines()[0]
-        for one in compilers
-    ]
-    return {
-        "cpu": model[1] if model else "unknown",
-        "cores": os.cpu_count(),
-        "governor": first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-        or "unknown",
-        "load_before": os.getloadavg()[0],
-        "compiler": ", ".join(versions),
-    }
+    yield goal("penstock.hpp", "std_headers", "time")
+    yield goal("penstock.hpp", "1 s", "time", TARGET_SECONDS)
+    for tree in beside:
+        yield goal("first_batch.cpp-O2", f"first_batch.cpp-O2@{tree.name}", "cpu")
 
 
 def print_nvcc_times(repeat):
@@ -419,61 +331,33 @@ def main():
         if not shutil.which("nvcc"):
             sys.exit("compile_cost: not installed: nvcc")
         return print_nvcc_times(options.repeat)
-    wanted = options.cxx or ["g++", "clang++"]
-    there = [one for one in wanted if shutil.which(one)]
-    if options.cxx and there != wanted or not there:
-        sys.exit(
-            "compile_cost: not installed: " + ", ".join(one for one in wanted if one not in there)
-        )
-    result = {"program": "compile_cost", "machine": machine(there), "rows": [], "goals": []}
+    if not shutil.which(options.cxx):
+        sys.exit(f"compile_cost: not installed: {options.cxx}")
     with tempfile.TemporaryDirectory() as folder:
-        for compiler in there:
-            result["rows"] += measured(compiler, folder, options)
-    for compiler in wanted:
-        if compiler not in there:
-            result["rows"].append(
-                {
-                    "name": f"compile/compiler:{compiler}/of:penstock.hpp",
-                    "repetitions": 0,
-                    "skipped": f"{compiler} is not installed",
-                }
-            )
-    result["goals"] += goals(result["rows"], [Path(one).name for one in there], options.beside)
-
-    print(f"{'':50} {'s':>7} {'cpu s':>7} {'lines':>9} {'headers':>8} {'text':>8}")
-    for row in result["rows"]:
-        if "skipped" in row:
-            print(f"{row['name']:50} left out: {row['skipped']}")
+        rows = measured(folder, options)
+    result = {"program": "compile_cost", "rows": rows, "goals": [*goals(rows, options.beside)]}
+    print(f"{'':40} {'s':>7} {'cpu s':>7} {'text':>8}")
+    for row in rows:
+        if "left_out" in row:
+            print(f"{row['name']:40} left out: {row['left_out']}")
             continue
-        numbers = {key: value["median"] for key, value in row["counters"].items()}
-        print(
-            f"{row['name']:50} {row['nanoseconds']['median'] / 1e9:7.3f} "
-            f"{numbers['cpu_seconds']:7.3f} "
-            f"{numbers['lines']:9} {numbers['headers']:8} {numbers['text']:8}"
-        )
+        cpu, text = (row["counters"][key]["median"] for key in ("cpu_seconds", "text"))
+        print(f"{row['name']:40} {row['nanoseconds']['median'] / 1e9:7.3f} {cpu:7.3f} {text:8}")
     print()
     for goal in result["goals"]:
         if goal["ratio"] is None:
             print(f"{goal['name']} over {goal['floor']}: not measured")
             continue
-        judged = (
-            f"; at most {goal['at_most']:.2f}: {'met' if goal['met'] else 'missed'}"
-            if "met" in goal
-            else ""
-        )
+        kind = "processor time" if goal["compares"] == "cpu" else "time"
         print(
-            f"{goal['name']} over {goal['floor']}: {goal['ratio']:.3f} of its "
-            f"{'processor time' if goal['compares'] == 'cpu' else 'time'}{judged}"
+            f"{goal['name']} over {goal['floor']}: {goal['ratio']:.3f} of its {kind}"
+            + (f"; at most {goal['at_most']:.2f}" if "at_most" in goal else "")
+            + {True: ": met", False: ": missed", None: ""}[goal.get("met")]
             + ("  NOISY: it moved by more than 20 %" if goal["noisy"] else "")
         )
     if options.json:
         Path(options.json).write_text(json.dumps(result, indent=1) + "\n")
-    compiled = all(
-        "nanoseconds" in row
-        for row in result["rows"]
-        if "is not installed" not in row.get("skipped", "")
-    )
-    return 0 if compiled else 1
+    return 1 if any("left_out" in row for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -5,17 +5,9 @@
 //   build/bench/bench/penstock_http_bench
 //
 // link/<rate>           the floor: the bytes of the blobs divided by the link's rate, in MB/s
-// read_many/<rate>      two threads read the blobs with `http_store::read_many`, 256 ranges per
-//                       call
 // blobs/<rate>/<n>      an epoch of a loader with two workers over `stored_blobs` over
 //                       `http_store`, with 64 MiB of `lookahead_bytes` and n `.threads`, each with
-//                       16
-//                       blobs in flight
-// second/<tier>         eight epochs over a `cached_store` over `http_store`, after a first epoch
-//                       has stored all blocks in memory, or on the disk and thus in the page cache
-// local                 its floor: as many epochs over a `local_store` with the same bytes in the
-//                       page cache
-// cold/disk, cold/local two such epochs each, with the files evicted from the page cache first
+//                       16 blobs in flight
 //
 // Each blob is 112 KiB. The blobs are read in shuffled order from an object of 256 MiB, which takes
 // two seconds to transfer at the link's rate. The server runs in this process, with a thread per
@@ -23,34 +15,25 @@
 // remote server, it uses the cores of this machine.
 
 #include <benchmark/benchmark.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <ios>
+#include <cstring>
 #include <mutex>
 #include <random>
 #include <span>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
-#include <penstock_ext/store/cache/cached_store.hpp>
 #include <penstock_ext/store/http/http_store.hpp>
-#include <penstock_ext/store/local_store.hpp>
 
 #include "ext/remote/range_server.hpp"
-#include "support/blob_samples.hpp"
 #include "support/program.hpp"
-#include "support/temp_dir.hpp"
 
 namespace {
 
@@ -128,160 +111,58 @@ void floor_of_link(benchmark::State& state, double rate) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(count));
 }
 
-template <class Work>
-void timed(benchmark::State& state, std::size_t count, const Work& work) {
-  for (auto _ : state) {
-    const auto start = clock_type::now();
-    work();
-    state.SetIterationTime(std::chrono::duration<double>(clock_type::now() - start).count());
-  }
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(count));
-}
+/// The blobs as samples, read as `decode_images` reads them.
+struct blob_samples {
+  using record_type = ps::record<ps::field<"bytes", std::byte, blob_bytes>>;
 
-void read_many(benchmark::State& state, double rate) {
-  constexpr std::size_t at_once = 256;
-  const far_server server{rate};
-  const ps::http_store store{server.url()};
-  const auto list = blobs_for(rate);
-  const auto half = [&](std::size_t first) {
-    std::vector<std::byte> memory(at_once * blob_bytes);
-    for (std::size_t i = first; i < list.size(); i += 2 * at_once) {
-      std::vector<ps::byte_range> ranges;
-      for (std::size_t k = i; k < std::min(list.size(), i + at_once); ++k) {
-        ranges.push_back({list[k].object, list[k].offset,
-                          std::span{memory}.subspan((k - i) * blob_bytes, blob_bytes)});
-      }
-      store.read_many(ranges);
+  [[nodiscard]] std::uint64_t size() const { return blobs.size(); }
+  void read_chunk(std::span<const std::uint64_t> indices, ps::batch_view<record_type> out) const {
+    thread_local ps::blob_buffer buffer;
+    blobs.prefetch(indices.subspan(1));
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const auto bytes = blobs.bytes(indices[i], buffer);
+      std::memcpy(ps::get<"bytes">(out[i]).data(), bytes.data(), bytes.size());
     }
-  };
-  timed(state, list.size(), [&] {
-    std::thread other{half, at_once};
-    half(0);
-    other.join();
-  });
-}
-
-constexpr std::size_t later_epochs =
-    8;  // repeated, because a single epoch takes only 40 ms and may be disturbed by other work
-constexpr std::size_t cold_epochs = 2;
-
-// Removes the files in `folder` from the page cache, except data not yet written to disk.
-void drop_from_memory(const std::string& folder) {
-  for (const auto& entry : std::filesystem::recursive_directory_iterator{folder}) {
-    if (!entry.is_regular_file()) continue;
-    const int file = ::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC);
-    ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
-    ::close(file);
   }
-}
+  void prefetch_hint(std::span<const std::uint64_t> indices) const { blobs.prefetch(indices); }
+  [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
+    return blobs.storage_size(index);
+  }
+  [[nodiscard]] std::uint64_t prefetch_capacity() const { return blobs.prefetch_capacity(); }
 
-// Selects the timed epochs: the first epoch, or all later epochs. If `cold` is set, it is the
-// folder of the blobs' files, which are evicted from the page cache before each epoch.
-struct epochs {
-  bool are_later = false;
-  std::string cold = {};
+  const ps::stored_blobs<const ps::http_store&>& blobs;
 };
-
-template <class Store>
-void read_epochs(benchmark::State& state, const ps::stored_blobs<Store&>& blobs,
-                 const epochs& which) {
-  const bench::blob_samples<const ps::stored_blobs<Store&>&, blob_bytes> data{blobs};
-  ps::loader loader{data,
-                    ps::shuffled{.seed = 1},
-                    {.batch_size = 16, .workers = 2, .lookahead_bytes = std::uint64_t{64} << 20}};
-  std::uint64_t epoch = 0;
-  const auto run = [&] {
-    for (auto& batch : loader.epoch(epoch)) benchmark::DoNotOptimize(batch.size());
-    ++epoch;
-  };
-  if (!which.are_later) return timed(state, blobs.size(), run);
-  run();
-  ::sync();  // ensures that the system does not write while epochs are read
-  if (which.cold.empty()) {
-    return timed(state, later_epochs * blobs.size(), [&] {
-      for (std::size_t i = 0; i < later_epochs; ++i) run();
-    });
-  }
-  for (auto _ : state) {
-    double seconds = 0;
-    for (std::size_t i = 0; i < cold_epochs; ++i) {
-      drop_from_memory(which.cold);
-      const auto start = clock_type::now();
-      run();
-      seconds += std::chrono::duration<double>(clock_type::now() - start).count();
-    }
-    state.SetIterationTime(seconds);
-  }
-  state.SetItemsProcessed(state.iterations() *
-                          static_cast<std::int64_t>(cold_epochs * blobs.size()));
-}
 
 void read_blobs(benchmark::State& state, double rate, std::size_t threads) {
   const far_server server{rate};
   const ps::http_store store{server.url()};
   const ps::stored_blobs<const ps::http_store&> blobs{
       store, blobs_for(rate), {.read_ahead = std::uint64_t{64} << 20, .threads = threads}};
-  read_epochs(state, blobs, {});
-}
-
-constexpr double no_link = 1e12;  // bytes per second, so fast that nothing waits
-
-enum class tier { memory, disk, cold_disk };
-
-void read_second(benchmark::State& state, tier from) {
-  const test::temp_dir folder;
-  const far_server server{no_link};
-  const ps::http_store store{server.url()};
-  ps::cached_store_options keeps{.memory_bytes = 2 * object_bytes};
-  if (from != tier::memory) {
-    keeps = {.block_bytes = blob_bytes, .memory_bytes = 0, .folder = folder.path("cache")};
+  ps::loader loader{blob_samples{blobs},
+                    ps::shuffled{.seed = 1},
+                    {.batch_size = 16, .workers = 2, .lookahead_bytes = std::uint64_t{64} << 20}};
+  std::uint64_t epoch = 0;
+  for (auto _ : state) {
+    const auto start = clock_type::now();
+    for (auto& batch : loader.epoch(epoch++)) benchmark::DoNotOptimize(batch.size());
+    state.SetIterationTime(std::chrono::duration<double>(clock_type::now() - start).count());
   }
-  const ps::cached_store<const ps::http_store&> cache{store, keeps};
-  const ps::stored_blobs<decltype((cache))> blobs{cache, blobs_for(1e8)};
-  read_epochs(state, blobs, {true, from == tier::cold_disk ? keeps.folder : ""});
-}
-
-void read_local(benchmark::State& state, bool is_cold) {
-  const test::temp_dir folder;
-  std::ofstream{folder.path("data"), std::ios::binary} << far_server::content();
-  const ps::local_store store{folder.path("")};
-  const ps::stored_blobs<const ps::local_store&> blobs{store, blobs_for(1e8)};
-  read_epochs(state, blobs, {true, is_cold ? folder.path("") : ""});
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(blobs.size()));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   std::vector<bench::goal> goals;
-  const auto add = [&](const std::string& name, auto run) {
-    benchmark::RegisterBenchmark(name.c_str(), run)
-        ->UseManualTime()
-        ->Iterations(1)
-        ->Unit(benchmark::kMillisecond);
-  };
   for (const int megabytes : {25, 50, 100, 200}) {
     const double rate = 1e6 * megabytes;
     const std::string at = '/' + std::to_string(megabytes);
-    add("link" + at, [rate](benchmark::State& state) { floor_of_link(state, rate); });
-    add("read_many" + at, [rate](benchmark::State& state) { read_many(state, rate); });
-    goals.push_back({"read_many" + at, "link" + at, bench::goal::kind::speed_at_least, 0.95});
+    bench::add_once("link" + at, floor_of_link, rate);
     for (const std::size_t threads : {std::size_t{2}, ps::stored_blobs_options{}.threads}) {
       const std::string name = "blobs" + at + '/' + std::to_string(threads);
-      add(name, [rate, threads](benchmark::State& state) { read_blobs(state, rate, threads); });
+      bench::add_once(name, read_blobs, rate, threads);
       goals.push_back({name, "link" + at, bench::goal::kind::speed_at_least, 0.95});
     }
   }
-  const auto later = [&](const std::string& name, tier from, const std::string& floor) {
-    add(name, [from](benchmark::State& state) { read_second(state, from); });
-    goals.push_back({name, floor, bench::goal::kind::speed_at_least, 0.95});
-  };
-  add("local", [](benchmark::State& state) { read_local(state, false); });
-  later("second/memory", tier::memory, "local");
-  later("second/disk", tier::disk, "local");
-  add("cold/local", [](benchmark::State& state) { read_local(state, true); });
-  later("cold/disk", tier::cold_disk, "cold/local");
-  std::vector<char*> words{argv, argv + argc};
-  std::string few{"--benchmark_repetitions=3"};  // each repetition takes two seconds
-  words.insert(words.begin() + 1, few.data());
-  return bench::run(static_cast<int>(words.size()), words.data(), "http_bench", goals);
+  return bench::run(argc, argv, "http_bench", goals, 3);  // each repetition takes two seconds
 }

@@ -5,20 +5,18 @@
 //
 //   instructions PART BATCH_SIZE BATCHES
 //
-// Parts: sampler        only the order: the indices of the samples
-//        plain          the floor: indices, a gather, and a consumer that reads every value
+// Parts: plain          the floor: indices, a gather, and a consumer that reads every value
 //        inline         a loader without workers and the same consumer
 //        worker         a loader with one worker and the same consumer
 //        guarded        the same with an error policy, a stall warning, a timeout and a stop token
 //        transfer       that loader, a transfer on the CPU device and the same consumer
 
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -47,39 +45,21 @@ std::uint64_t sum_of(std::span<const std::uint32_t> values) {
   return sum;
 }
 
-// Iterates over the batches of the plain loops, epoch after epoch. A batch has a begin and a
-// length.
-template <class Use>
-void for_each_batch(std::size_t batch_size, std::uint64_t batches, Use use) {
-  for (std::uint64_t epoch = 0; batches > 0; ++epoch) {
-    const auto order = ps::shuffled{.seed = 1}.order(samples, epoch);
-    for (std::size_t first = 0; first < samples && batches > 0; first += batch_size, --batches) {
-      use(order, first, std::min(batch_size, samples - first));
-    }
-  }
-}
-
-std::uint64_t sampler(std::size_t batch_size, std::uint64_t batches) {
-  std::vector<std::uint64_t> indices(batch_size);
-  std::uint64_t last = 0;
-  for_each_batch(batch_size, batches, [&](const auto& order, std::size_t first, std::size_t count) {
-    order.fill(first, std::span{indices}.first(count));
-    last += indices[count - 1];
-  });
-  return last;
-}
-
 std::uint64_t plain(std::size_t batch_size, std::uint64_t batches) {
   const auto data = numbers();
   std::vector<std::uint64_t> indices(batch_size);
   std::vector<std::uint32_t> slab(batch_size);
   std::uint64_t sum = 0;
-  for_each_batch(batch_size, batches, [&](const auto& order, std::size_t first, std::size_t count) {
-    order.fill(first, std::span{indices}.first(count));
-    for (std::size_t i = 0; i < count; ++i) slab[i] = data[indices[i]];
-    asm volatile("" ::: "memory");  // forces values through memory, as between two threads
-    sum += sum_of(std::span{slab}.first(count));
-  });
+  for (std::uint64_t epoch = 0; batches > 0; ++epoch) {
+    const auto order = ps::shuffled{.seed = 1}.order(samples, epoch);
+    for (std::size_t first = 0; first < samples && batches > 0; first += batch_size, --batches) {
+      const std::size_t count = std::min(batch_size, samples - first);
+      order.fill(first, std::span{indices}.first(count));
+      for (std::size_t i = 0; i < count; ++i) slab[i] = data[indices[i]];
+      asm volatile("" ::: "memory");  // forces values through memory, as between two threads
+      sum += sum_of(std::span{slab}.first(count));
+    }
+  }
   return sum;
 }
 
@@ -129,13 +109,10 @@ int main(int argc, char** argv) {
   std::uint64_t result = 0;
   if (batch_size == 0 || batches == 0) {
     std::fprintf(stderr,
-                 "usage: instructions sampler|plain|inline|worker|guarded|transfer BATCH_SIZE "
-                 "BATCHES\n");
+                 "usage: instructions plain|inline|worker|guarded|transfer BATCH_SIZE BATCHES\n");
     return 2;
   }
-  if (part == "sampler") {
-    result = sampler(batch_size, batches);
-  } else if (part == "plain") {
+  if (part == "plain") {
     result = plain(batch_size, batches);
   } else if (part == "inline") {
     result = load(batches, {.batch_size = batch_size, .workers = 0});

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
-# Counts the instructions of each part of the flow per batch and per sample, with valgrind
-# --tool=callgrind. Unlike times, these counts are reproducible.
+# Counts the instructions of each part of the flow per sample, with valgrind --tool=callgrind.
+# Unlike times, these counts are reproducible.
 #
 #   bash bench/instructions.sh                prints a table
 #   bash bench/instructions.sh --json FILE    also writes the table as JSON
@@ -38,7 +38,7 @@ read -ra flags <<<"${CXXFLAGS:-}"
 "${CXX:-g++}" -std=c++20 -O3 -DNDEBUG -I"$root/include" ${flags[@]+"${flags[@]}"} \
   "$root/bench/instructions.cpp" -o "$work/instructions" -pthread
 
-# counts PART BATCH_SIZE BATCHES: prints the instructions of each thread, in start order.
+# counts PART BATCH_SIZE BATCHES: prints the instructions of each thread.
 counts() {
   rm -f "$work"/count-*
   if ! valgrind --tool=callgrind --separate-threads=yes --callgrind-out-file="$work/count" \
@@ -51,53 +51,33 @@ counts() {
 
 few=2000
 many=6000
-for batch in 16 64 256; do
-  for part in sampler plain inline worker guarded transfer; do
-    low=$(counts "$part" "$batch" "$few")
-    high=$(counts "$part" "$batch" "$many")
-    paste <(echo "$low") <(echo "$high") |
-      awk -v part="$part" -v batch="$batch" -v more="$((many - few))" '
-        { printf "%s %d %d %.1f\n", part, batch, NR, ($2 - $1) / more }'
-  done
+batch=64
+for part in plain inline worker guarded transfer; do
+  low=$(counts "$part" "$batch" "$few")
+  high=$(counts "$part" "$batch" "$many")
+  echo "$part $(awk -v more="$((many - few))" -v batch="$batch" '
+    NR == FNR { low += $1; next } { high += $1 }
+    END { printf "%.1f", (high - low) / more / batch }' <(echo "$low") <(echo "$high"))"
 done >"$work/rows"
 
-# Columns: part, batch size, thread, instructions per batch.
-awk -v json="$json" '
-  function names(part) {
-    if (part == "transfer") return "consumer consumer_stream worker copy_stream"
-    if (part == "worker") return "consumer worker"
-    if (part == "guarded") return "consumer worker watch"
-    return "consumer"
-  }
-  function end_of_row(  name, list) {
-    if (part == "") return
-    name = part "/batch:" batch
-    if (part == "plain") floor_of[batch] = total
-    printf "%-20s %9.0f a batch %8.1f a sample   %s\n", name, total, total / batch, threads
-    list = "{\"name\": \"" name "\", \"instructions_per_batch\": " total \
-      ", \"instructions_per_sample\": " total / batch ", \"threads\": {" quoted "}}"
-    rows = rows (rows == "" ? "" : ",\n  ") list
-    if (part == "inline" || part == "worker" || part == "guarded") judge(name, (total - floor_of[batch]) / batch)
-  }
-  function judge(name, over,  floor, aim, verdict) {
-    floor = "plain/batch:" batch
-    verdict = over <= 60 ? "met" : "missed"
-    aim = batch == 64
-    lines = lines sprintf("%s over %s: %.1f instructions a sample%s\n", name, floor, over, \
-      aim ? "; at most 60: " verdict : "")
-    goals = goals (goals == "" ? "" : ",\n  ") "{\"name\": \"" name "\", \"floor\": \"" floor \
-      "\", \"compares\": \"instructions_per_sample\", \"difference\": " over \
-      (aim ? ", \"at_most\": 60, \"met\": " (over <= 60 ? "true" : "false") : "") "}"
-  }
-  $1 != part || $2 != batch { end_of_row(); part = $1; batch = $2; total = 0; threads = quoted = "" }
+# Columns: part, instructions per sample.
+awk -v json="$json" -v batch="$batch" '
   {
-    split(names(part), name_of, " ")
-    total += $4
-    threads = threads sprintf(" %s %.0f", name_of[$3], $4)
-    quoted = quoted (quoted == "" ? "" : ", ") "\"" name_of[$3] "\": " $4
+    name = $1 "/batch:" batch
+    printf "%-18s %8.1f a sample\n", name, $2
+    rows = rows (rows == "" ? "" : ",\n  ") "{\"name\": \"" name \
+      "\", \"instructions_per_sample\": " $2 "}"
+    if ($1 == "plain") plain = $2
+    if ($1 !~ /inline|worker|guarded/) next
+    over = $2 - plain
+    met = over <= 60
+    lines = lines sprintf("%s over plain/batch:%d: %.1f instructions a sample; at most 60: %s\n", \
+      name, batch, over, met ? "met" : "missed")
+    goals = goals (goals == "" ? "" : ",\n  ") "{\"name\": \"" name \
+      "\", \"floor\": \"plain/batch:" batch "\", \"compares\": \"instructions_per_sample\", \"difference\": " over \
+      ", \"at_most\": 60, \"met\": " (met ? "true" : "false") "}"
   }
   END {
-    end_of_row()
     printf "\n%s", lines
     if (json != "")
       printf "{\"program\": \"instructions\",\n \"rows\": [\n  %s],\n \"goals\": [\n  %s]}\n", \

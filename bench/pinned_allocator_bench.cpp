@@ -3,7 +3,6 @@
 // without a pool, and of writing.
 //
 //   build/bench/bench/penstock_pinned_allocator_bench
-//   ... --benchmark_filter=write             only the speed of the memory
 //
 // "Pinned" here means anonymous pages of the process. Each page is touched before the call returns;
 // pages are huge starting at 2 MiB if the system provides them; mlock locks them into RAM as far as
@@ -12,25 +11,22 @@
 // measures this cost.
 //
 // take: an iteration allocates `bytes`, writes once to each page and frees the memory. The floor
-// does the same with bare system calls: map, populate, lock, unmap. Peers: std::allocator,
-// new_delete_resource, std::aligned_alloc and oneTBB's cache_aligned_allocator. Below some
-// threshold, these allocators cache freed memory, so a second allocation of the same size causes no
+// does the same with bare system calls: map, populate, lock, unmap. Peer: std::allocator, which
+// caches freed memory below some threshold, so that a second allocation of the same size causes no
 // page fault. A pool over pinned memory provides the same benefit.
 //
 // pool: an iteration allocates 16 blocks of `bytes` from a standard library resource, writes to
 // each block and frees them. The resource uses pinned memory or, as the floor, new and delete.
 //
-// write: memcpy of `bytes` to pinned memory and, as the floor, to ordinary memory with the same
-// alignment that was written before.
+// write: memcpy of `bytes` to pinned memory and, as the floor, to ordinary memory. Both were written
+// before.
 
 #include <benchmark/benchmark.h>
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <memory_resource>
@@ -38,14 +34,9 @@
 #include <string>
 #include <vector>
 
-#if defined(PENSTOCK_BENCH_HAS_TBB)
-#include <oneapi/tbb/cache_aligned_allocator.h>
-#endif
-
 #include <penstock/device/cpu_device.hpp>
 #include <penstock/memory/pinned_allocator.hpp>
 #include <penstock/memory/pinned_resource.hpp>
-#include <penstock/memory/support/slab.hpp>
 
 #include "support/program.hpp"
 
@@ -92,15 +83,6 @@ struct by_allocator {
   }
 };
 
-struct by_aligned_alloc {
-  static void* take(std::size_t bytes) {
-    void* data = std::aligned_alloc(page, bytes);
-    if (data == nullptr) throw std::bad_alloc{};
-    return data;
-  }
-  static void release(void* data, std::size_t) { std::free(data); }
-};
-
 template <class Way>
 void take(benchmark::State& state) {
   const std::size_t bytes = bytes_of(state);
@@ -111,39 +93,6 @@ void take(benchmark::State& state) {
   }
   state.SetItemsProcessed(state.iterations());
   if constexpr (requires { Way::locked; }) state.counters["locked"] = Way::locked ? 1 : 0;
-}
-
-void take_resource(benchmark::State& state, std::pmr::memory_resource& from) {
-  const std::size_t bytes = bytes_of(state);
-  for (auto _ : state) {
-    void* data = from.allocate(bytes, 64);
-    touch(data, bytes);
-    from.deallocate(data, bytes, 64);
-  }
-  state.SetItemsProcessed(state.iterations());
-}
-
-void take_pinned_resource(benchmark::State& state) {
-  ps::pinned_resource<> pinned;
-  take_resource(state, pinned);
-  state.counters["locked"] = pinned.pageable_bytes() == 0 ? 1 : 0;
-}
-
-void take_new_delete(benchmark::State& state) {
-  take_resource(state, *std::pmr::new_delete_resource());
-}
-
-template <ps::detail::memory_kind Kind>
-void take_slab(benchmark::State& state) {
-  const std::size_t bytes = bytes_of(state);
-  bool locked = false;
-  for (auto _ : state) {
-    const ps::detail::slab<ps::cpu_device> made{{}, bytes, Kind};
-    touch(made.data(), bytes);
-    locked = made.pinned();
-  }
-  state.SetItemsProcessed(state.iterations());
-  state.counters["locked"] = locked ? 1 : 0;
 }
 
 // ---- pools
@@ -179,115 +128,53 @@ void pool_new_delete(benchmark::State& state) {
   pool_over(state, *std::pmr::new_delete_resource());
 }
 
-// Blocks are carved from a buffer that is then reused as a whole, like the temporaries of a batch.
-template <class Allocator>
-void pool_monotonic(benchmark::State& state) {
-  std::vector<std::byte, Allocator> buffer(blocks * (bytes_of(state) + 64));
-  std::pmr::monotonic_buffer_resource carved{buffer.data(), buffer.size(),
-                                             std::pmr::null_memory_resource()};
-  const std::size_t bytes = bytes_of(state);
-  for (auto _ : state) {
-    for (std::size_t i = 0; i < blocks; ++i) {
-      *static_cast<volatile char*>(carved.allocate(bytes, 64)) = 1;
-    }
-    carved.release();
-  }
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(blocks));
-}
-
 // ---- writing
 
-template <class Way>
+template <class Allocator>
 void write(benchmark::State& state) {
   const std::size_t bytes = bytes_of(state);
   const std::vector<std::byte> from(bytes, std::byte{1});
-  void* to = Way::take(bytes);
-  std::memset(to, 0, bytes);
+  std::vector<std::byte, Allocator> to(bytes);
   for (auto _ : state) {
-    std::memcpy(to, from.data(), bytes);
+    std::memcpy(to.data(), from.data(), bytes);
     benchmark::ClobberMemory();
   }
-  Way::release(to, bytes);
   state.SetItemsProcessed(state.iterations());
   state.SetBytesProcessed(state.iterations() * state.range(0));
-}
-
-#if !defined(PENSTOCK_BENCH_HAS_TBB)
-void absent(benchmark::State& state) { state.SkipWithError("left out: oneTBB is not installed"); }
-#endif
-
-// ---- registration
-
-using function = void (*)(benchmark::State&);
-
-constexpr std::int64_t kibi = 1024;
-constexpr std::int64_t mebi = 1024 * kibi;
-
-void add(const std::string& name, function run, std::initializer_list<std::int64_t> sizes) {
-  auto* made = benchmark::RegisterBenchmark(name.c_str(), run)
-                   ->UseRealTime()
-                   ->Unit(benchmark::kMicrosecond)
-                   ->ArgName("bytes")
-                   ->MinTime(0.03);
-  for (const std::int64_t bytes : sizes) made->Arg(bytes);
-}
-
-void add_take(const std::string& how, function run) {
-  add("take/" + how, run, {4 * kibi, 64 * kibi, mebi, 16 * mebi, 256 * mebi});
-}
-void add_pool(const std::string& how, function run) {
-  add("pool/" + how, run, {4 * kibi, 64 * kibi, mebi});
-}
-void add_write(const std::string& how, function run) {
-  add("write/" + how, run, {64 * kibi, 16 * mebi, 256 * mebi});
-}
-
-bench::goal at_most(const std::string& ours, const std::string& floor, std::int64_t bytes,
-                    double bound = 0) {
-  return {bench::named(ours, {{"bytes", bytes}}), bench::named(floor, {{"bytes", bytes}}),
-          bench::goal::kind::time_at_most, bound};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  using pinned = by_allocator<ps::pinned_allocator<std::byte>>;
-  using ordinary = by_allocator<std::allocator<std::byte>>;
-  add_take("floor_system_calls", take<bare_pages>);
-  add_take("pinned_allocator", take<pinned>);
-  add_take("pinned_resource", take_pinned_resource);
-  add_take("slab_pinned", take_slab<ps::detail::memory_kind::pinned>);
-  add_take("slab_pageable", take_slab<ps::detail::memory_kind::pageable>);
-  add_take("std_allocator", take<ordinary>);
-  add_take("new_delete_resource", take_new_delete);
-  add_take("aligned_alloc", take<by_aligned_alloc>);
-#if defined(PENSTOCK_BENCH_HAS_TBB)
-  add_take("tbb_cache_aligned", take<by_allocator<tbb::cache_aligned_allocator<std::byte>>>);
-#else
-  add_take("tbb_cache_aligned", absent);
-#endif
-  add_pool("pinned", pool_pinned);
-  add_pool("new_delete", pool_new_delete);
-  add_pool("monotonic_pinned", pool_monotonic<ps::pinned_allocator<std::byte>>);
-  add_pool("monotonic_std", pool_monotonic<std::allocator<std::byte>>);
-  add_write("pinned", write<pinned>);
-  add_write("floor_ordinary", write<by_aligned_alloc>);
-  return bench::run(argc, argv, "pinned_allocator_bench",
-                    {at_most("take/pinned_allocator", "take/floor_system_calls", 4 * kibi, 1.1),
-                     at_most("take/pinned_allocator", "take/floor_system_calls", 64 * kibi, 1.1),
-                     at_most("take/pinned_allocator", "take/floor_system_calls", mebi, 1.1),
-                     at_most("take/pinned_allocator", "take/floor_system_calls", 16 * mebi, 1.1),
-                     at_most("take/pinned_allocator", "take/floor_system_calls", 256 * mebi, 1.1),
-                     at_most("take/pinned_resource", "take/pinned_allocator", 4 * kibi, 1.05),
-                     at_most("take/slab_pinned", "take/floor_system_calls", 16 * mebi, 1.1),
-                     at_most("take/pinned_allocator", "take/std_allocator", 64 * kibi),
-                     at_most("take/pinned_allocator", "take/std_allocator", 256 * mebi),
-                     at_most("take/pinned_allocator", "take/tbb_cache_aligned", 256 * mebi),
-                     at_most("pool/pinned", "pool/new_delete", 4 * kibi, 1.05),
-                     at_most("pool/pinned", "pool/new_delete", 64 * kibi, 1.05),
-                     at_most("pool/pinned", "pool/new_delete", mebi, 1.05),
-                     at_most("pool/monotonic_pinned", "pool/monotonic_std", 64 * kibi, 1.05),
-                     at_most("write/pinned", "write/floor_ordinary", 64 * kibi, 1.05),
-                     at_most("write/pinned", "write/floor_ordinary", 16 * mebi, 1.05),
-                     at_most("write/pinned", "write/floor_ordinary", 256 * mebi, 1.05)});
+  using enum bench::goal::kind;
+  using pinned = ps::pinned_allocator<std::byte>;
+  using ordinary = std::allocator<std::byte>;
+  constexpr std::int64_t kibi = 1024;
+  constexpr std::int64_t mebi = 1024 * kibi;
+  std::vector<bench::goal> goals;
+  const auto add = [](const char* of, std::int64_t bytes, void (*run)(benchmark::State&)) {
+    benchmark::RegisterBenchmark(of, run)
+        ->UseRealTime()
+        ->Unit(benchmark::kMicrosecond)
+        ->ArgName("bytes")
+        ->Arg(bytes)
+        ->MinTime(0.03);
+    return bench::named(of, {{"bytes", bytes}});
+  };
+  for (const std::int64_t bytes : {4 * kibi, 64 * kibi, mebi, 16 * mebi, 256 * mebi}) {
+    const auto name = add("take/pinned_allocator", bytes, take<by_allocator<pinned>>);
+    const auto floor = add("take/floor_system_calls", bytes, take<bare_pages>);
+    goals.push_back({name, floor, time_at_most, 1.1});
+    goals.push_back(
+        {name, add("take/std_allocator", bytes, take<by_allocator<ordinary>>), time_at_most});
+  }
+  for (const std::int64_t bytes : {4 * kibi, 64 * kibi, mebi}) {
+    const auto floor = add("pool/new_delete", bytes, pool_new_delete);
+    goals.push_back({add("pool/pinned", bytes, pool_pinned), floor, time_at_most, 1.05});
+  }
+  for (const std::int64_t bytes : {64 * kibi, 16 * mebi, 256 * mebi}) {
+    const auto floor = add("write/floor_ordinary", bytes, write<ordinary>);
+    goals.push_back({add("write/pinned", bytes, write<pinned>), floor, time_at_most, 1.05});
+  }
+  return bench::run(argc, argv, "pinned_allocator_bench", goals);
 }

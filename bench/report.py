@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Converts the results of bench/run.sh to a Markdown table and charts.
+"""Converts the results of bench/run.sh to a Markdown table.
 
-  python3 bench/report.py FILE.json                 writes FILE.md, and draws FILE.charts/*.svg
+  python3 bench/report.py FILE.json                 writes FILE.md
   python3 bench/report.py --loaders FILE.json OUT   draws docs/images/loaders.svg: six loaders
   python3 bench/report.py --merge FOLDER OUT        for bench/run.sh: merges all results to one file
 
-Needs Python 3.9. Charts need matplotlib (Debian: python3-matplotlib); tables do not. A chart is
-skipped if the file does not contain its rows.
+Needs Python 3.9. The chart needs matplotlib (Debian: python3-matplotlib); tables do not.
 """
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -44,29 +42,16 @@ def place_of(report):
 
 def write_report(file):
     report = result_of(file)
-    programs = programs_of(report)
     table = file.with_suffix(".md")
-    table.write_text("\n".join(markdown(report, programs)))
+    table.write_text("\n".join(markdown(report, programs_of(report))))
     print(f"wrote {table}")
-    folder = file.with_suffix(".charts")
-    shutil.rmtree(folder, ignore_errors=True)
-    if charts is None:
-        print("no charts: they need matplotlib (Debian: python3-matplotlib)")
-        return
-    folder.mkdir()
-    for name, figure in charts.charts_of(programs, (report.get("machine") or {}).get("cores")):
-        if figure:
-            charts.save(figure, folder / f"{name}.svg", place_of(report))
-            print(f"drew {folder}/{name}.svg")
-        else:
-            print(f"no chart {name}: its rows were not measured in this run")
 
 
 def draw_loaders(file, out):
     if charts is None:
         raise ValueError("a chart needs matplotlib (Debian: python3-matplotlib)")
     report = result_of(file)
-    charts.save(charts.fastest(report), out, f"{place_of(report)}: bench/run.sh --compare")
+    charts.draw(report, out, f"{place_of(report)}: bench/run.sh --compare")
 
 
 def main(arguments):

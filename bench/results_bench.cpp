@@ -13,7 +13,6 @@
 // of device slots. The floor is the same copies back to back. In `returned_by_gpu` the calls of the
 // device take time, and a worker notices the end of a copy late, as on a GPU.
 #include <benchmark/benchmark.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <array>
@@ -29,13 +28,13 @@
 #include <penstock_ext/results/results.hpp>
 
 #include "support/program.hpp"
+#include "support/steady_wait.hpp"
 
 namespace {
 
 namespace ps = penstock;
 using clock_type = std::chrono::steady_clock;
 using microseconds = std::chrono::microseconds;
-using nanoseconds = std::chrono::nanoseconds;
 using record = ps::record<ps::field<"embedding", float, 64>>;
 
 constexpr std::size_t batch_size = 64;
@@ -58,27 +57,11 @@ constexpr std::array<std::int64_t, 3> costs{1, 3, 10};
 constexpr std::size_t points = costs.size() * costs.size() * costs.size();
 constexpr point point_at(std::size_t i) { return {costs[i % 3], costs[i / 3 % 3], costs[i / 9]}; }
 
-/// Waits whose total has the intended length. Only one thread may use an object.
-class steady_wait {
- public:
-  void operator()(nanoseconds cost) {
-    if (!is_exact_) ::prctl(PR_SET_TIMERSLACK, 1UL);  // the kernel may otherwise add 50 us
-    is_exact_ = true;
-    const auto until = clock_type::now() + cost - late_;
-    std::this_thread::sleep_until(until);
-    late_ = clock_type::now() - until;
-  }
-
- private:
-  nanoseconds late_{0};
-  bool is_exact_ = false;
-};
-
 /// Returns the seconds per batch of a loop over steps that record when they end. `step_of(number,
 /// launch)` launches a step.
 template <class StepOf>
 double seconds_a_batch(std::int64_t step, ps::cpu_stream& stream, const StepOf& step_of) {
-  steady_wait waits;
+  bench::steady_wait waits;
   std::vector<clock_type::time_point> ends;
   ends.reserve(batches);
   for (std::uint64_t number = 0; number < batches; ++number) {
@@ -100,7 +83,7 @@ void with_results(benchmark::State& state, const point& at) {
       {.copy_bytes_per_second = batch_bytes / bus.count(), .launch_latency = latency}};
   for (auto _ : state) {
     auto stream = device.make_stream();
-    steady_wait waits;
+    bench::steady_wait waits;
     ps::results<record> out{device, stream, batch_size,
                             [&](const auto&) { waits(at.consume * unit); }};
     state.SetIterationTime(
@@ -110,9 +93,6 @@ void with_results(benchmark::State& state, const point& at) {
           slot.send();
         }));
     out.close();
-    state.counters["step_us"] = static_cast<double>((at.step * unit).count());
-    state.counters["copy_us"] = static_cast<double>((at.copy * unit).count());
-    state.counters["consume_us"] = static_cast<double>((at.consume * unit).count());
   }
 }
 
@@ -121,7 +101,7 @@ void with_results(benchmark::State& state, const point& at) {
 struct slow_gpu : ps::cpu_device {
   slow_gpu() : cpu_device{{.copy_bytes_per_second = small_bytes / 300e-6}} {}
   static void take(microseconds cost) {
-    thread_local steady_wait waits;
+    thread_local bench::steady_wait waits;
     waits(cost);
   }
   void copy_async(void* to, const void* from, std::size_t bytes, stream_ref stream) const {
@@ -198,16 +178,7 @@ void thrown_away(benchmark::State& state, std::int64_t step) {
 }
 
 void wait_alone(benchmark::State& state, std::int64_t cost) {
-  for (auto _ : state) {
-    std::thread{[&] {
-      steady_wait waits;
-      waits(unit);
-      const auto begin = clock_type::now();
-      for (int i = 0; i < batches; ++i) waits(cost * unit);
-      const std::chrono::duration<double> span = clock_type::now() - begin;
-      state.SetIterationTime(span.count() / batches);
-    }}.join();
-  }
+  for (auto _ : state) state.SetIterationTime(bench::seconds_of_waits(cost * unit, batches));
 }
 
 std::string name_of(const point& at) {
@@ -217,43 +188,31 @@ std::string name_of(const point& at) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto once = [](benchmark::internal::Benchmark* made) {
-    made->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond);
-  };
+  using enum bench::goal::kind;
   std::vector<bench::goal> goals;
   for (std::size_t i = 0; i < points; ++i) {
     const point at = point_at(i);
-    once(benchmark::RegisterBenchmark(name_of(at).c_str(), with_results, at));
-    using enum bench::goal::kind;
-    if (at.step == at.slowest()) {
-      goals.push_back(
-          {name_of(at), bench::named("thrown_away", {{"step", at.step}}), time_at_most, 1.02});
-    } else {
-      goals.push_back(
-          {name_of(at), bench::named("wait_alone", {{"units", at.slowest()}}), time_at_most, 1.05});
-    }
+    bench::add_once(name_of(at), with_results, at);
+    const bool is_step = at.step == at.slowest();
+    goals.push_back({name_of(at),
+                     is_step ? bench::named("thrown_away", {{"step", at.step}})
+                             : bench::named("wait_alone", {{"units", at.slowest()}}),
+                     time_at_most, is_step ? 1.02 : 1.05});
   }
   for (const std::int64_t cost : costs) {
-    once(benchmark::RegisterBenchmark(bench::named("thrown_away", {{"step", cost}}).c_str(),
-                                      thrown_away, cost));
-    once(benchmark::RegisterBenchmark(bench::named("wait_alone", {{"units", cost}}).c_str(),
-                                      wait_alone, cost));
+    bench::add_once(bench::named("thrown_away", {{"step", cost}}), thrown_away, cost);
+    bench::add_once(bench::named("wait_alone", {{"units", cost}}), wait_alone, cost);
   }
-  once(benchmark::RegisterBenchmark("back_to_back", back_to_back<fast_calls>));
-  once(benchmark::RegisterBenchmark("back_to_back_by_gpu", back_to_back<slow_gpu>));
+  bench::add_once("back_to_back", back_to_back<fast_calls>);
+  bench::add_once("back_to_back_by_gpu", back_to_back<slow_gpu>);
   for (const std::int64_t in_flight : {1, 2, 4, 8, 16}) {
-    const auto slots_of = static_cast<std::size_t>(in_flight);
-    const auto add = [&](const std::string& name, auto* function, const char* floor) {
-      once(benchmark::RegisterBenchmark(name.c_str(), function, slots_of));
-      goals.push_back({name, floor, bench::goal::kind::time_at_most, 1 / 0.95});
+    const auto add = [&](const char* function, auto* run, const char* floor) {
+      const auto name = bench::named(function, {{"in_flight", in_flight}});
+      bench::add_once(name, run, static_cast<std::size_t>(in_flight));
+      goals.push_back({name, floor, time_at_most, 1 / 0.95});
     };
-    add(bench::named("returned", {{"in_flight", in_flight}}), returned<fast_calls>, "back_to_back");
-    add(bench::named("returned_by_gpu", {{"in_flight", in_flight}}), returned<slow_gpu>,
-        "back_to_back_by_gpu");
+    add("returned", returned<fast_calls>, "back_to_back");
+    add("returned_by_gpu", returned<slow_gpu>, "back_to_back_by_gpu");
   }
-  // Sets a default before the caller's options, because the grid is large.
-  std::vector<char*> words{argv, argv + argc};
-  std::string few{"--benchmark_repetitions=5"};
-  words.insert(words.begin() + 1, few.data());
-  return bench::run(static_cast<int>(words.size()), words.data(), "results_bench", goals);
+  return bench::run(argc, argv, "results_bench", goals, 5);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSL-1.0
 # Installs missing packages (Debian), builds and runs every benchmark, and writes the results to one
-# file, with a table and charts next to it.
+# file, with a table next to it.
 #
 #   bash bench/run.sh                      all except compare; about ten minutes on two cores
 #   bash bench/run.sh --only NAME          only this program; may be repeated
@@ -9,8 +9,7 @@
 #   bash bench/run.sh --out DIR            writes the results there instead of to bench/results
 #
 # Names: batch_queue_bench and so on, one for each bench/*_bench.cpp; instructions, compile_cost,
-# mlp, mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json, .md and, if matplotlib is
-# installed, .charts/*.svg: see bench/README.md.
+# mlp, mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json and .md: see bench/README.md.
 #
 # If a program fails, the failure is recorded in the results and the next program runs. Exit status:
 # 0 if no program failed, 1 if a program failed, 2 for invalid arguments. A skipped program (for

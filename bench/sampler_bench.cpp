@@ -9,19 +9,16 @@
 // MiB:
 //   read_permutation          from start to end: the bandwidth of an otherwise idle memory
 //   read_permutation_blocks   64 in a row, anywhere: the pattern of a reading worker
-//   read_permutation_index    single indices anywhere
-// The floors exclude the creation of the list, which shuffle_permutation measures: an iteration is
-// one std::shuffle for an epoch. A list of 1e12 samples takes 8 TB (and so does PyTorch's
-// randperm), so no list here is that long; penstock needs order_bytes for any number of samples.
-// samples:0 represents 2^63.
+// The floors exclude the creation of the list. A list of 1e12 samples takes 8 TB (and so does
+// PyTorch's randperm), so no list here is that long; penstock needs order_bytes for any number of
+// samples.
 //
 // Reading the list in blocks is faster than penstock: an index costs six multiplications, and one
 // index in ten is computed again at 1e12, which takes longer than reading eight bytes.
 //
-// Peers of the generator: std::mt19937_64, with continued draws, and seeded for each sample like
-// penstock's generator; and std::normal_distribution over it. (std::philox_engine is C++26.) An
-// iteration is 64 draws. Philox is slower for continued draws too. The library uses Philox because
-// starting a stream costs nothing.
+// fresh_...: two draws of 64 bits from a generator for each of 64 samples. The peer
+// std::mt19937_64 must be seeded for each sample, like penstock's generator. The library uses
+// Philox because starting a stream costs nothing.
 
 #include <benchmark/benchmark.h>
 
@@ -29,7 +26,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <numeric>
 #include <random>
 #include <span>
@@ -48,11 +44,6 @@ namespace ps = penstock;
 
 constexpr std::size_t block = 64;
 constexpr std::int64_t trillion = 1'000'000'000'000;
-constexpr std::int64_t max = 0;  // represents 2^63, which does not fit into an axis
-
-std::uint64_t samples_of(std::int64_t axis) {
-  return axis == max ? std::uint64_t{1} << 63 : static_cast<std::uint64_t>(axis);
-}
 
 std::uint64_t sum_of(std::span<const std::uint64_t> indices) {
   return std::accumulate(indices.begin(), indices.end(), std::uint64_t{0});
@@ -132,21 +123,10 @@ void read_permutation(benchmark::State& state) {
   count_indices(state, permutation_bytes());
 }
 
-void shuffle_permutation(benchmark::State& state) {
-  std::vector<std::uint64_t> list = permutation();
-  std::mt19937_64 generator{1};
-  for (auto _ : state) {
-    std::shuffle(list.begin(), list.end(), generator);
-    benchmark::ClobberMemory();
-  }
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(list.size()));
-  state.counters["order_bytes"] = permutation_bytes();
-}
-
-template <class Sampler, class Places>
+template <class Places>
 void fill_blocks(benchmark::State& state) {
-  const std::uint64_t samples = samples_of(state.range(0));
-  const auto order = Sampler{}.order(samples, 1);
+  const std::uint64_t samples = static_cast<std::uint64_t>(state.range(0));
+  const auto order = ps::shuffled{}.order(samples, 1);
   Places places{samples};
   std::array<std::uint64_t, block> indices;
   for (auto _ : state) {
@@ -181,65 +161,11 @@ void mixture_blocks(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * state.range(1));
 }
 
-// The cost of starting an epoch.
-void make_order(benchmark::State& state) {
-  std::uint64_t epoch = 0;
-  for (auto _ : state) {
-    const auto order = ps::shuffled{.seed = 1}.order(samples_of(state.range(0)), epoch++);
-    benchmark::DoNotOptimize(&order);
-  }
-  state.SetItemsProcessed(state.iterations());
-}
-
-// ---- the order, index by index
-
-template <class Order>
-void take_anywhere(benchmark::State& state, std::uint64_t samples, double bytes, Order order) {
-  anywhere places{samples};
-  for (auto _ : state) {
-    std::uint64_t sum = 0;
-    for (std::size_t i = 0; i < block; ++i) sum += order(places.next(1));
-    benchmark::DoNotOptimize(sum);
-  }
-  count_indices(state, bytes);
-}
-
-void read_index(benchmark::State& state) {
-  const auto& list = permutation();
-  take_anywhere(state, list.size(), permutation_bytes(),
-                [&list](std::uint64_t k) { return list[k]; });
-}
-
-void shuffled_index(benchmark::State& state) {
-  const std::uint64_t samples = samples_of(state.range(0));
-  const auto order = ps::shuffled{}.order(samples, 1);
-  take_anywhere(state, samples, sizeof(order), [order](std::uint64_t k) { return order(k); });
-}
-
 // ---- random bits
-
-void count_draws(benchmark::State& state) {
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(block));
-}
-
-template <class Generator, class Draw>
-void draw_on(benchmark::State& state, Generator generator, Draw draw) {
-  for (auto _ : state) {
-    for (std::size_t i = 0; i < block; ++i) benchmark::DoNotOptimize(draw(generator));
-  }
-  count_draws(state);
-}
 
 std::uint64_t draw_64_bits(ps::sample_generator& generator) {
   const std::uint64_t high = generator();
   return high << 32 | generator();
-}
-
-void bits_philox(benchmark::State& state) {
-  draw_on(state, ps::sample_generator{{.seed = 1}, 0}, draw_64_bits);
-}
-void bits_mt19937_64(benchmark::State& state) {
-  draw_on(state, std::mt19937_64{1}, [](auto& generator) { return generator(); });
 }
 
 // A generator per sample, from which two 64-bit words are drawn, for example for a shift and an
@@ -252,7 +178,7 @@ void fresh_philox(benchmark::State& state) {
       benchmark::DoNotOptimize(draw_64_bits(generator) ^ draw_64_bits(generator));
     }
   }
-  count_draws(state);
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(block));
 }
 void fresh_mt19937_64(benchmark::State& state) {
   std::uint64_t index = 0;
@@ -262,62 +188,31 @@ void fresh_mt19937_64(benchmark::State& state) {
       benchmark::DoNotOptimize(generator() ^ generator());
     }
   }
-  count_draws(state);
-}
-
-void normal_ours(benchmark::State& state) {
-  draw_on(state, ps::sample_generator{{.seed = 1}, 0},
-          [](auto& generator) { return ps::normal(generator, 0.0, 1.0); });
-}
-void normal_std(benchmark::State& state) {
-  std::normal_distribution<double> normal;
-  draw_on(state, std::mt19937_64{1}, [&normal](auto& generator) { return normal(generator); });
+  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(block));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto add = [](const std::string& name, void (*run)(benchmark::State&)) {
-    return benchmark::RegisterBenchmark(name.c_str(), run);
-  };
-  const auto add_sized = [&](const std::string& name, void (*run)(benchmark::State&),
-                             std::initializer_list<std::int64_t> sizes) {
-    for (const std::int64_t size : sizes) add(name, run)->ArgName("samples")->Arg(size);
+  const auto add = [](const char* name, void (*run)(benchmark::State&)) {
+    return benchmark::RegisterBenchmark(name, run);
   };
   add("read_permutation", read_permutation<in_order>);
   add("read_permutation_blocks", read_permutation<anywhere>);
-  add("read_permutation_index", read_index);
-  add("shuffle_permutation", shuffle_permutation)->Unit(benchmark::kMillisecond);
-  add_sized("sequential", fill_blocks<ps::sequential, in_order>, {trillion});
-  add_sized("shuffled", fill_blocks<ps::shuffled, in_order>,
-            {1'000, 60'000, 1'000'000, 1'000'000'000, trillion, max});
-  add_sized("shuffled_blocks", fill_blocks<ps::shuffled, anywhere>, {trillion});
-  add_sized("shuffled_index", shuffled_index, {trillion});
-  for (const std::int64_t parts : {3, 16, 64}) {
-    for (const std::int64_t chunk : {64, 1024}) {
-      add("mixture", mixture_blocks)->ArgNames({"parts", "chunk"})->Args({parts, chunk});
-    }
-  }
-  add_sized("make_order", make_order, {1'000, trillion});
-  add("bits_philox", bits_philox);
-  add("bits_mt19937_64", bits_mt19937_64);
+  add("shuffled", fill_blocks<in_order>)->ArgName("samples")->Arg(1'000'000)->Arg(trillion);
+  add("shuffled_blocks", fill_blocks<anywhere>)->ArgName("samples")->Arg(trillion);
+  add("mixture", mixture_blocks)->ArgNames({"parts", "chunk"})->Args({16, 64})->Args({64, 1024});
   add("fresh_philox", fresh_philox);
   add("fresh_mt19937_64", fresh_mt19937_64);
-  add("normal_ours", normal_ours);
-  add("normal_std", normal_std);
 
   using enum bench::goal::kind;
-  const auto of = [](const std::string& name, std::int64_t samples) {
+  const auto of = [](const char* name, std::int64_t samples) {
     return bench::named(name, {{"samples", samples}});
   };
   return bench::run(
       argc, argv, "sampler_bench",
       {{of("shuffled", trillion), "read_permutation", time_at_most, 1.5},
        {of("shuffled_blocks", trillion), "read_permutation_blocks", time_at_most, 1.5},
-       {of("shuffled_index", trillion), "read_permutation_index", time_at_most, 1.5},
-       {of("shuffled", trillion), "shuffle_permutation", speed_at_least},
        {of("shuffled", trillion), of("shuffled", 1'000'000), time_at_most},
-       {"bits_philox", "bits_mt19937_64", speed_at_least},
-       {"fresh_philox", "fresh_mt19937_64", speed_at_least},
-       {"normal_ours", "normal_std", speed_at_least}});
+       {"fresh_philox", "fresh_mt19937_64", speed_at_least}});
 }

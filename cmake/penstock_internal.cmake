@@ -40,7 +40,7 @@ endif()
 # list of sources.
 function(penstock_remove_benchmarks_of_missing list)
   set(sources ${${list}})
-  foreach(pair IN ITEMS cache:store cache:http http:http jpeg:jpeg lockfree:batch_queue search:tune)
+  foreach(pair IN ITEMS http:http lockfree:batch_queue)
     string(REPLACE ":" ";" pair "${pair}")
     list(POP_FRONT pair component bench)
     if(NOT TARGET penstock::${component})

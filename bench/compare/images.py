@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Compares loaders of images from a folder: penstock, Pillow, torchvision, torchcodec, DALI,
-OpenCV, FFCV, SPDL.
+"""Compares loaders of images from a folder: penstock, Pillow, torchvision, DALI, OpenCV, SPDL.
 
     python3 images.py --ours PROGRAM --python PYTHON [--kind photos|large|small] [--rounds N]
                       [--folder FOLDER] [--json FILE] [--only ROW]...
 
 PROGRAM is penstock_images_peer. PYTHON is an interpreter with the peers' packages: pillow, numpy,
-torch, torchvision, torchcodec and spdl (which need FFmpeg's libraries), nvidia-dali-cuda130,
-opencv-python-headless, ffcv. Peers that cannot be imported are skipped, and the output names them.
+torch, torchvision, spdl (which needs FFmpeg's libraries), nvidia-dali-cuda130,
+opencv-python-headless. Peers that cannot be imported are skipped, and the output names them.
 README.md describes the rows and the measurements.
 """
 
@@ -20,7 +19,7 @@ import side_by_side
 from side_by_side import PER_CPU
 
 HERE = Path(__file__).resolve().parent
-PEERS = ("pillow", "pytorch", "torchcodec", "dali", "opencv", "ffcv", "spdl")
+PEERS = ("pillow", "pytorch", "dali", "opencv", "spdl")
 STEP = 64  # as in image_peer.py: the consumer reads every 64th value
 # The peers, and the goals for the ratio of images per second of processor time.
 GOALS = {
@@ -31,8 +30,6 @@ GOALS = {
         "DALI_cpu/threads:1": 2.2,
         "DALI_cpu_aliased/threads:1": None,
         "OpenCV_area/threads:1": 1.8,
-        "FFCV/workers:1": 1.8,
-        "torchcodec/threads:1": 1.5,
         "SPDL/threads:1": 1.5,
     }
 }
@@ -63,9 +60,9 @@ def judge(rows, kind):
         judged.add(ours, named.get(name), "speed", bound, PER_CPU, "a second of processor time")
     two = named.get("penstock/workers:2")
     judged.add(two, ours, "speed", 1.9, label="a second")
-    beside = ("DataLoader_Pillow", "DataLoader_tensor", "torchcodec", "DALI_cpu", "OpenCV_area", "FFCV", "SPDL")
+    beside = ("DataLoader_Pillow", "DataLoader_tensor", "DALI_cpu", "OpenCV_area", "SPDL")
     for name in beside:
-        own = "workers" if "DataLoader" in name or name == "FFCV" else "threads"
+        own = "workers" if "DataLoader" in name else "threads"
         bound = 3 if name == "DataLoader_Pillow" and kind == "photos" else None
         judged.add(two, named.get(f"{name}/{own}:2"), "speed", bound, label="a second, two each")
     for name, bound in (("resize_Pillow", 3.5), ("resize_OpenCV_area", None)):

@@ -29,8 +29,8 @@
 
 #include <penstock/cuda.hpp>
 
+#include "../support/ready_source.hpp"
 #include "program.hpp"
-#include "ready_source.hpp"
 #include "rows.hpp"
 #include "spin.cuh"
 
@@ -361,8 +361,8 @@ measured copy_node(const rig& on, std::uint64_t count) {
 /// Returns the loop over the library's feed, which polls a copy for `spin`.
 measured feed(const rig& on, std::uint64_t count, std::chrono::nanoseconds spin) {
   struct parts {
-    bench::ready_source<record> source;
-    ps::transfer<bench::ready_source<record>&> feed;
+    bench::ready_source<record, ps::cuda_device> source;
+    ps::transfer<bench::ready_source<record, ps::cuda_device>&> feed;
     ps::step_graphs graphs;
 
     parts(const rig& on, std::uint64_t batches, std::chrono::nanoseconds spin)

@@ -24,8 +24,8 @@
 #include <penstock_ext/narrow/half.hpp>
 #include <penstock_ext/narrow/widen_on_device.cuh>
 
+#include "../support/ready_source.hpp"
 #include "program.hpp"
-#include "ready_source.hpp"
 #include "rows.hpp"
 
 namespace {
@@ -95,8 +95,8 @@ class way {
   const ps::cuda_stream& stream_;
   ps::batch_layout<Record> layout_;
   ps::detail::slab<ps::cuda_device> host_;
-  bench::ready_source<Record> source_;
-  decltype(ps::transfer{std::declval<bench::ready_source<Record>&>(),
+  bench::ready_source<Record, ps::cuda_device> source_;
+  decltype(ps::transfer{std::declval<bench::ready_source<Record, ps::cuda_device>&>(),
                         std::declval<const ps::cuda_stream&>(), std::declval<Transforms>()...,
                         ps::transfer_options{}}) feed_;
 };

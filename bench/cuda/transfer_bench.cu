@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Measures the bus and the transfer on a GPU: bandwidth over sizes in both directions, copies
 // concurrent with a kernel, bulk uploads compared with a single copy, the time of the consumer's
-// thread at tiny batches and of each call of the runtime, fed steps compared with resident steps,
-// and the cost of pinning.
+// thread at tiny batches, fed steps compared with resident steps, and the cost of pinning.
 //
 //   penstock_cuda_transfer_bench [--json FILE] [--quick]
 //
@@ -14,7 +13,6 @@
 #include <cuda_runtime.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -28,9 +26,7 @@
 #include <new>
 #include <span>
 #include <sstream>
-#include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -40,8 +36,9 @@
 #include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/results/results.hpp>
 
+#include "../support/cpu_seconds.hpp"
+#include "../support/ready_source.hpp"
 #include "program.hpp"
-#include "ready_source.hpp"
 #include "rows.hpp"
 #include "spin.cuh"
 
@@ -61,13 +58,8 @@ void keep_busy(cudaStream_t stream, std::uint64_t nanoseconds) {
   must(cudaGetLastError());
 }
 
-double thread_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-using ready_bytes = bench::ready_source<ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>>;
+using ready_bytes =
+    bench::ready_source<ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>, ps::cuda_device>;
 
 constexpr std::size_t slots = 3;
 
@@ -115,9 +107,8 @@ struct plain_pinned {
 /// A ring of batches in memory of a given kind, and a feed that copies them.
 struct ready_feed {
   ready_feed(const ps::cuda_device& device, const ps::cuda_stream& stream, const std::byte* data,
-             std::size_t bytes, std::uint64_t count,
-             const ps::transfer_options& options = {.depth = slots})
-      : source(ready(device, data, bytes, count)), feed(source, stream, options) {}
+             std::size_t bytes, std::uint64_t count)
+      : source(ready(device, data, bytes, count)), feed(source, stream, {.depth = slots}) {}
   ready_bytes source;
   ps::transfer<ready_bytes&> feed;
 };
@@ -416,30 +407,29 @@ void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// Makes the calls of a batch by hand: a wait, a copy, a record, a wait and a record.
+/// Makes the calls of a batch by hand: a wait, a copy, a record, a wait and a record. Returns the
+/// time in which the host queues them.
 double calls_by_hand(const std::byte* from, std::byte* to, std::size_t bytes, std::uint64_t count,
-                     cudaStream_t stream, const std::vector<cudaStream_t>& copies, unsigned flags,
-                     cudaMemcpyKind kind) {
+                     cudaStream_t stream, cudaStream_t copies) {
   std::vector<cudaEvent_t> events(slots * 2);
-  for (std::size_t i = 0; i < events.size(); ++i) {
-    must(cudaEventCreateWithFlags(&events[i], cudaEventDisableTiming | (i % 2 == 0 ? 0U : flags)));
+  for (cudaEvent_t& event : events) {
+    must(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   }
   const auto begin = clock_type::now();
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::size_t slot = i % slots;
     cudaEvent_t* of_slot = &events[slot * 2];  // released; copied, which means drained
-    const cudaStream_t on = copies[i % copies.size()];
-    must(cudaStreamWaitEvent(on, of_slot[0], 0));
-    must(cudaMemcpyAsync(to + slot * padded(bytes), from + slot * padded(bytes), bytes, kind, on));
-    must(cudaEventRecord(of_slot[1], on));
+    must(cudaStreamWaitEvent(copies, of_slot[0], 0));
+    must(cudaMemcpyAsync(to + slot * padded(bytes), from + slot * padded(bytes), bytes,
+                         cudaMemcpyHostToDevice, copies));
+    must(cudaEventRecord(of_slot[1], copies));
     must(cudaStreamWaitEvent(stream, of_slot[1], 0));
     must(cudaEventRecord(of_slot[0], stream));
   }
   const double queued = bench::seconds_since(begin);
   must(cudaStreamSynchronize(stream));
-  const double done = bench::seconds_since(begin);
   for (const auto event : events) must(cudaEventDestroy(event));
-  return copies.size() > 1 || bytes >= std::size_t{1} << 20 ? done : queued;
+  return queued;
 }
 
 struct small_digits {
@@ -453,66 +443,7 @@ struct small_digits {
 
   std::uint64_t count = 60'000;
 };
-using ready_digits = bench::ready_source<small_digits::record_type>;
-
-/// Compares one copy stream with two; events on which threads sleep or spin; and a copy direction
-/// that is given or determined by the driver. All are written by hand: the library's choices, and
-/// variants that gained nothing on an H100.
-void choices(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  const auto stream = device.make_stream();
-  const auto first = device.make_stream();
-  const auto second = device.make_stream();
-  const std::vector<cudaStream_t> one{first.get()};
-  const std::vector<cudaStream_t> two{first.get(), second.get()};
-  const std::uint64_t burst = quick ? 10 : 100;
-  const auto by_hand = [&](const slab& here, const slab& there, std::size_t bytes,
-                           const std::vector<cudaStream_t>& copies, unsigned flags,
-                           cudaMemcpyKind kind) {
-    return std::function<double()>{[&, bytes, flags, kind] {
-      return calls_by_hand(here.data(), there.data(), bytes, burst, stream.get(), copies, flags,
-                           kind);
-    }};
-  };
-  for (const std::size_t bytes : {std::size_t{1024}, std::size_t{1} << 20}) {
-    const slab there{device, padded(bytes) * slots, ps::detail::memory_kind::device};
-    const slab here{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
-    const auto to_device = cudaMemcpyHostToDevice;
-    out.compare(
-        "choices", static_cast<double>(bytes), quick ? 1 : 21, "us/batch",
-        {{"by hand", [&] { return by_hand(here, there, bytes, one, 0, to_device); }},
-         {"events that threads sleep on",
-          [&] { return by_hand(here, there, bytes, one, cudaEventBlockingSync, to_device); }},
-         {"cudaMemcpyDefault",
-          [&] { return by_hand(here, there, bytes, one, 0, cudaMemcpyDefault); }},
-         {"two copy streams by turns",
-          [&] { return by_hand(here, there, bytes, two, 0, to_device); }}},
-        [&](double seconds) { return seconds / static_cast<double>(burst) * 1e6; });
-  }
-}
-
-/// Measures the cost of a transfer's options, with batches ready, until the copies end.
-void options(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  const auto stream = device.make_stream();
-  const std::uint64_t burst = quick ? 20 : 100;
-  const std::vector<std::pair<const char*, ps::transfer_options>> all{
-      {"as it is", {}},
-      {"depth 2, each batch alone", {.depth = 2}},
-      {"depth 7, groups of four", {.depth = 7}},
-      {"depth 15, groups of eight", {.depth = 15}}};
-  for (const std::size_t bytes : {std::size_t{1024}, std::size_t{64 * 785}, std::size_t{1} << 20}) {
-    const slab host{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
-    std::vector<bench::way> ways;
-    for (const auto& [name, how] : all) {
-      ways.push_back({name, [&, &how = how] {
-                        auto one = std::make_shared<ready_feed>(device, stream, host.data(), bytes,
-                                                                burst, how);
-                        return [&, one] { return feed_loop(device, stream, one->feed); };
-                      }});
-    }
-    out.compare("options", static_cast<double>(bytes), quick ? 1 : 21, "us/batch", ways,
-                [&](double seconds) { return seconds / static_cast<double>(burst) * 1e6; });
-  }
-}
+using ready_digits = bench::ready_source<small_digits::record_type, ps::cuda_device>;
 
 /// Adds up the bytes at `from`. Each thread adds a part.
 __global__ void add_up(const std::uint8_t* from, std::size_t bytes, unsigned* sums) {
@@ -590,7 +521,7 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
                   [&] {
                     return [&] {
                       return calls_by_hand(host.data(), there.data(), bytes, burst, stream.get(),
-                                           {copies.get()}, 0, cudaMemcpyHostToDevice);
+                                           copies.get());
                     };
                   }},
                  {"transfer, batches ready",
@@ -668,10 +599,10 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
       rusage before{};
       ::getrusage(RUSAGE_SELF, &before);
       const double interrupts_before = interrupts();
-      const double cpu_begin = thread_seconds();
+      const double cpu_begin = bench::cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
       const auto begin = clock_type::now();
       for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
-      cpu.push_back(thread_seconds() - cpu_begin);
+      cpu.push_back(bench::cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - cpu_begin);
       wall.push_back(bench::seconds_since(begin));
       reported.push_back(interrupts() - interrupts_before);
       rusage after{};
@@ -688,128 +619,6 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
             "a batch");
     out.add("tiny", with + "interrupts", bytes, bench::median(reported) / batches, "a batch");
   }
-}
-
-/// A step of a single kernel as a graph, without the library.
-struct step_graph {
-  explicit step_graph(cudaStream_t stream) {
-    must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
-    spin<<<1, 1, 0, stream>>>(std::uint64_t{0});
-    cudaError_t code = cudaGetLastError();
-    cudaGraph_t graph = nullptr;  // always ends the capture; otherwise others would find their
-                                  // stream captured
-    const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
-    if (code == cudaSuccess) code = ended;
-    if (code == cudaSuccess) code = cudaGraphInstantiateWithFlags(&exec, graph, 0);
-    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
-    must(code);
-  }
-  step_graph(step_graph&&) = delete;
-  ~step_graph() { static_cast<void>(cudaGraphExecDestroy(exec)); }
-  cudaGraphExec_t exec = nullptr;
-};
-
-/// Measures the host time of each runtime call that a batch needs, over a hundred consecutive
-/// calls.
-void calls(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  const auto stream = device.make_stream();
-  const slab there{device, 4096, ps::detail::memory_kind::device};
-  const slab here{device, 4096, ps::detail::memory_kind::pinned};
-  const auto plain = device.make_event(ps::event_wait::by_streams);
-  cudaEvent_t blocking = nullptr;
-  must(cudaEventCreateWithFlags(&blocking, cudaEventDisableTiming | cudaEventBlockingSync));
-  const int count = quick ? 4 : 100;
-  const auto in_a_row = [&](const auto& call) {
-    const auto begin = clock_type::now();
-    for (int i = 0; i < count; ++i) call();
-    const double taken = bench::seconds_since(begin);
-    must(cudaStreamSynchronize(stream.get()));
-    return taken;
-  };
-  const auto timed = [&](const char* name, auto call) {
-    return bench::way{
-        name, [&, call] { return std::function<double()>{[&, call] { return in_a_row(call); }}; }};
-  };
-  const std::vector<bench::way> ways{
-      timed("cudaMemcpyAsync, 1 KiB",
-            [&] {
-              must(cudaMemcpyAsync(there.data(), here.data(), 1024, cudaMemcpyHostToDevice,
-                                   stream.get()));
-            }),
-      timed("cudaEventRecord", [&] { must(cudaEventRecord(plain.get(), stream.get())); }),
-      timed("cudaEventRecord, blocking", [&] { must(cudaEventRecord(blocking, stream.get())); }),
-      timed("cudaStreamWaitEvent",
-            [&] { must(cudaStreamWaitEvent(stream.get(), plain.get(), 0)); }),
-      timed("cudaEventQuery", [&] { static_cast<void>(cudaEventQuery(plain.get())); }),
-      timed("cudaStreamIsCapturing",
-            [&] {
-              cudaStreamCaptureStatus status{};
-              must(cudaStreamIsCapturing(stream.get(), &status));
-            }),
-      timed("cudaPeekAtLastError", [&] { static_cast<void>(cudaPeekAtLastError()); }),
-      timed("cudaThreadExchangeStreamCaptureMode",
-            [&] {
-              auto mode = cudaStreamCaptureModeRelaxed;
-              must(cudaThreadExchangeStreamCaptureMode(&mode));
-              must(cudaThreadExchangeStreamCaptureMode(&mode));
-            }),
-      timed("a kernel's launch", [&] { keep_busy(stream.get(), 0); }),
-      bench::way{"cudaGraphLaunch, one kernel", [&] {
-                   auto graph = std::make_shared<step_graph>(stream.get());
-                   return std::function<double()>{[&, graph] {
-                     return in_a_row([&] { must(cudaGraphLaunch(graph->exec, stream.get())); });
-                   }};
-                 }}};
-  const auto found = bench::in_turns(quick ? 1 : 21, ways);
-  for (std::size_t at = 0; at < ways.size(); ++at) {
-    out.add("calls", ways[at].name, 0, in_us(found[at], static_cast<std::uint64_t>(count)), "us");
-  }
-  static_cast<void>(cudaEventDestroy(blocking));
-}
-
-/// Measures launches of a thread while other threads act like workers that wait for a copy.
-void launches(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  const auto stream = device.make_stream();
-  const auto busy = device.make_stream();
-  auto event = device.make_event(ps::event_wait::by_host);
-  const int count = quick ? 20 : 400;  // the queues never fill
-  const auto beside = [&](int threads, const auto& work) {
-    return std::function<double()>{[&, threads, work] {
-      keep_busy(busy.get(), 30'000'000);
-      device.record(event, busy);
-      double taken = 0;
-      {
-        std::vector<std::jthread> all;
-        for (int i = 0; i < threads; ++i) {
-          all.emplace_back([&](const std::stop_token& stop) {
-            device.make_current();
-            while (!stop.stop_requested()) work();
-          });
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds{2});  // all threads are running
-        const auto begin = clock_type::now();
-        for (int i = 0; i < count; ++i) keep_busy(stream.get(), 0);
-        taken = bench::seconds_since(begin);
-      }
-      must(cudaStreamSynchronize(stream.get()));
-      must(cudaStreamSynchronize(busy.get()));
-      return taken;
-    }};
-  };
-  const auto query = [&] { static_cast<void>(cudaEventQuery(event.get())); };
-  const auto nap = [](int microseconds) {
-    std::this_thread::sleep_for(std::chrono::microseconds{microseconds});
-  };
-  out.compare(
-      "launches", 0, quick ? 1 : 9, "us",
-      {{"alone", [&] { return beside(0, [] {}); }},
-       {"beside 8 threads that nap", [&] { return beside(8, [&] { nap(20); }); }},
-       {"beside 8 that look each 20 us", [&] { return beside(8, [&] { query(), nap(20); }); }},
-       {"beside 8 that look each 100 us", [&] { return beside(8, [&] { query(), nap(100); }); }},
-       {"beside 1 that looks each 20 us", [&] { return beside(1, [&] { query(), nap(20); }); }},
-       {"beside 1 that only looks", [&] { return beside(1, query); }},
-       {"beside 8 that spin", [&] { return beside(8, [] {}); }}},
-      [&](double seconds) { return seconds / count * 1e6; });
 }
 
 /// Measures steps of a modeled length, both fed and on a batch that stays in place, and the idle
@@ -897,16 +706,12 @@ int main(int argc, char** argv) {
     out.group("versions", [&] { versions(out); });
     out.group("tiny", [&] { tiny_batches(device, out, quick); });
     out.group("loaders", [&] { loaders(device, out, quick); });
-    out.group("options", [&] { options(device, out, quick); });
     out.group("zero copy", [&] { zero_copy(device, out, quick); });
     out.group("overlap", [&] { overlap(device, out, quick); });
     out.group("fed", [&] { fed_steps(device, out, quick); });
     out.group("bandwidth", [&] { bandwidth(device, out, quick); });
     out.group("download", [&] { download(device, out, quick); });
     out.group("bulk", [&] { bulk(device, out, quick); });
-    out.group("calls", [&] { calls(device, out, quick); });
-    out.group("launches", [&] { launches(device, out, quick); });
-    out.group("choices", [&] { choices(device, out, quick); });
     out.group("pinning", [&] { pinning(device, out, quick); });
   });
 }

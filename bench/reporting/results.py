@@ -24,17 +24,6 @@ class Name:
                 function.append(part)
         self.function = "/".join(function)
 
-    def axes_in_words(self, without=()):
-        return ", ".join(
-            f"{axis} {number(value) if isinstance(value, float) else value}"
-            for axis, value in self.axes.items()
-            if axis not in without
-        )
-
-    def in_words(self):
-        axes = self.axes_in_words()
-        return self.function + (f" ({axes})" if axes else "")
-
 
 def number(value, digits=3):
     """Formats a number briefly: 1234567 -> 1,234,567; 0.98765 -> 0.988; 65536.0 -> 65,536."""

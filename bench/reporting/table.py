@@ -56,11 +56,6 @@ def row_cells(row):
         for key, value in row.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool) and key != "repetitions"
     ]
-    more += [
-        f"{key} {number(value)}"
-        for key, value in (row.get("threads") or {}).items()
-        if isinstance(value, (int, float))
-    ]
     return (
         row["name"],
         time_of(spread["median"]) if spread else "-",

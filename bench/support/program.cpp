@@ -220,7 +220,8 @@ std::string named(std::string function, std::initializer_list<axis> axes) {
   return function;
 }
 
-int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals) {
+int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals,
+        int repetitions) {
 #if !defined(NDEBUG)
   std::fprintf(stderr, "%s: built without NDEBUG: its numbers would mean nothing\n",
                program.c_str());
@@ -238,9 +239,9 @@ int run(int argc, char** argv, const std::string& program, const std::vector<goa
   }
 
   // Defaults come first, so that the caller's flags override them.
-  std::vector<std::string> words{given.front(), "--benchmark_repetitions=9",
-                                 "--benchmark_min_time=0.1",
-                                 "--benchmark_enable_random_interleaving=true"};
+  std::vector<std::string> words{
+      given.front(), "--benchmark_repetitions=" + std::to_string(repetitions),
+      "--benchmark_min_time=0.1", "--benchmark_enable_random_interleaving=true"};
   words.insert(words.end(), given.begin() + 1, given.end());
   std::vector<char*> arguments;
   for (auto& word : words) arguments.push_back(word.data());

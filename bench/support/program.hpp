@@ -30,9 +30,19 @@ struct goal {
 ///
 /// The program does not run without NDEBUG. It prints the machine and its load, and marks a ratio
 /// as noisy if its floor varied by more than 20 % within the run. It accepts Google Benchmark's
-/// flags and `--json FILE`; bench/README.md describes the file. Returns the exit status; a missed
-/// goal is not a failure.
-int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals);
+/// flags and `--json FILE`; bench/README.md describes the file. `repetitions` is the default of
+/// `--benchmark_repetitions`. Returns the exit status; a missed goal is not a failure.
+int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals,
+        int repetitions = 9);
+
+/// Registers a benchmark that measures the time of a single iteration by itself.
+template <class Run, class... Arguments>
+benchmark::internal::Benchmark* add_once(const std::string& name, Run run, Arguments... arguments) {
+  return benchmark::RegisterBenchmark(name.c_str(), run, arguments...)
+      ->UseManualTime()
+      ->Iterations(1)
+      ->Unit(benchmark::kMicrosecond);
+}
 
 /// Returns the full name of a benchmark with these axes, for use in a goal: named("push_pop",
 /// {{"producers", 2}, {"capacity", 64}}).

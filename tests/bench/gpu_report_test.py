@@ -278,7 +278,7 @@ class Place:
             ("pytorch", pytorch()),
         ):
             write(fixtures / f"{name}.json", json.dumps(found), False)
-        failed = {"group": "calls", "name": "the whole group", "bytes": 0, "failed": "not tried"}
+        rejected = {"group": "pinning", "name": "the whole group", "bytes": 0, "rejected": "not tried"}
         lost = {**transfer(), "complete": False, "lost": "fed: copies"}
         lost["rows"].append(failed)
         self.environment = {
@@ -540,7 +540,7 @@ class Script(unittest.TestCase):
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual(ended["transfer"], "partial: the GPU's context was lost at fed: copies")
         self.assertIn("LOST CONTEXT: transfer, fed: copies\n", said)
-        self.assertIn("FAILED: transfer, calls: the whole group: not tried\n", said)
+        self.assertIn("REFUSED: transfer, pinning: the whole group: not tried\n", said)
         self.assertEqual(len(report["transfer"]["rows"]), len(transfer()["rows"]) + 1)
 
     def test_the_query_of_clocks_ends_with_the_report(self):
@@ -706,8 +706,8 @@ class RealPrograms(unittest.TestCase):
         return made, "\n".join(gpu_report.lines_of(made, []))
 
     def test_a_group_by_itself_and_one_that_there_is_not(self):
-        found = self.program("TRANSFER_BENCH_ON_FAKE", "--quick", "--group", "calls")
-        self.assertEqual({row["group"] for row in found["rows"]}, {"calls"})
+        found = self.program("TRANSFER_BENCH_ON_FAKE", "--quick", "--group", "pinning")
+        self.assertEqual({row["group"] for row in found["rows"]}, {"pinning"})
         words = [os.environ["TRANSFER_BENCH_ON_FAKE"], "--quick", "--group", "nonsense"]
         done = subprocess.run(words, capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)

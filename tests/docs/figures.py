@@ -129,18 +129,14 @@ def loader_texts(run):
     yield f"DALI on the CPU {short(run.speed('DALI_cpu'))}"
 
 
-# Programs of the run whose subjects have been replaced since: newer runs or none have their rows.
-REPLACED = ("batch_queue_bench", "worker_pool_bench", "compile_cost")
-
-
 def benchmark_texts(run):
     yield from loader_texts(run)
     programs = programs_of(run.report)
     counts = re.findall(r"\d+", summary(run.report, programs))
     yield f"{counts[0]} of {counts[1]} targets were met; {counts[3]} of the verdicts are *noisy*"
-    for name, found in programs.items():
+    for found in programs.values():
         for goal in found.get("goals") or []:
-            if goal.get("met") is False and name not in REPLACED:
+            if goal.get("met") is False:
                 yield f" | {goal['ratio']:.3f} | "
     yield loop_row(run, "serial", "serial")
     yield loop_row(run, "workers, blocking copy", "workers")
@@ -193,7 +189,6 @@ def benchmark_texts(run):
         worker = run.ratio("loader_bench", f"loader/{kind}/workers:1", f"floor_hand_off/{kind}")
         yield f"| {inline:.2f}; {worker:.2f} | >= 0.90 |"
     for program, name, floor, form in (
-        ("batch_queue_bench", "wake/batch_queue", "wake/atomic", ".2f"),
         ("growth_bench", "idle/workers:64", "idle", ".1f"),
         ("growth_bench", "samples_inline/samples:1000000000", "samples_inline/samples:1000", ".3f"),
     ):

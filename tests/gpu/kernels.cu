@@ -13,6 +13,8 @@
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/threads/support/waitable_counter.hpp>
 
+#include "../../bench/cuda/spin.cuh"
+
 namespace gpu {
 
 namespace {
@@ -31,14 +33,7 @@ __global__ void meet(volatile meeting* at) {
   __threadfence_system();
 }
 
-__global__ void keep_busy(std::uint64_t nanoseconds) {
-  std::uint64_t begin = 0;
-  std::uint64_t now = 0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-  do {
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  } while (now - begin < nanoseconds);
-}
+__global__ void keep_busy(std::uint64_t nanoseconds) { bench::spin_for(nanoseconds); }
 
 __global__ void compare(const std::uint8_t* images, const std::uint8_t* labels, std::size_t samples,
                         const std::uint64_t* order, findings* found) {

@@ -23,8 +23,8 @@ TEST_CASE("the affinity report explains where workers run and why", "[threads]")
   CHECK(to_text(ps::affinity_report{not_in_cpuset, 3}) ==
         "workers anywhere: the process may not run on node 3");
   CHECK(
-      to_text(ps::affinity_report{rejected, 3, cores, EPERM}) ==
+      to_text(ps::affinity_report{failed, 3, cores, EPERM}) ==
       "workers anywhere: the system denied access to node 3, cores 8-10: Operation not permitted");
-  CHECK(to_text(ps::affinity_report{rejected, 3, {}, ENOSYS}) ==
+  CHECK(to_text(ps::affinity_report{failed, 3, {}, ENOSYS}) ==
         "workers anywhere: the system denied access to node 3: Function not implemented");
 }

@@ -6,17 +6,18 @@
 #include <memory>
 #include <utility>
 
-#include <penstock/cuda.hpp>
+#include <penstock/penstock.hpp>
+#include <penstock/transfer/batch_source.hpp>
 
 namespace bench {
 
 /// A source whose batches are always ready, so that only the transfer is measured.
-template <penstock::record_type Record>
+template <penstock::record_type Record, penstock::device Device>
 class ready_source {
  public:
   using record_type = Record;
-  using device_type = penstock::cuda_device;
-  using timeline = penstock::detail::fill_timeline<penstock::cuda_device>;
+  using device_type = Device;
+  using timeline = penstock::detail::fill_timeline<Device>;
 
   class batch_type {
    public:
@@ -36,8 +37,8 @@ class ready_source {
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const penstock::batch_info& info() const noexcept { return info_; }
     // Has the interface of the loader, but does not refill the memory.
-    void release_after(penstock::cuda_stream_ref) noexcept { data_ = nullptr; }
-    void release_after(const std::shared_ptr<timeline>&, timeline::point) noexcept {
+    void release_after(typename Device::stream_ref) noexcept { data_ = nullptr; }
+    void release_after(const std::shared_ptr<timeline>&, typename timeline::point) noexcept {
       data_ = nullptr;
     }
 
@@ -48,7 +49,7 @@ class ready_source {
 
   /// Provides `count` batches per epoch. The `ring` batches at `data` are used in rotation and are
   /// `stride` bytes apart.
-  ready_source(const penstock::cuda_device& device, const penstock::batch_layout<Record>& layout,
+  ready_source(const Device& device, const penstock::batch_layout<Record>& layout,
                const std::byte* data, std::size_t stride, std::size_t ring, std::uint64_t count)
       : device_(device),
         layout_(layout),
@@ -57,7 +58,7 @@ class ready_source {
         ring_(ring),
         count_(count) {}
 
-  [[nodiscard]] const penstock::cuda_device& device() const noexcept { return device_; }
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
   [[nodiscard]] const penstock::batch_layout<record_type>& layout() const noexcept {
     return layout_;
   }
@@ -73,7 +74,7 @@ class ready_source {
   void stop() noexcept {}
 
  private:
-  penstock::cuda_device device_;
+  Device device_;
   penstock::batch_layout<record_type> layout_;
   const std::byte* data_;
   std::size_t stride_;
