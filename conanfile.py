@@ -80,6 +80,7 @@ class PenstockRecipe(ConanFile):
             "BUILD_TESTS", "BUILD_BENCH", "BUILD_EXAMPLES", "NVIMGCODEC", "PARQUET", "TORCH"
         ):
             toolchain.cache_variables[f"PENSTOCK_{part}"] = False
+        toolchain.cache_variables["CMAKE_DISABLE_FIND_PACKAGE_HDF5"] = True
         toolchain.cache_variables["PENSTOCK_LOCKFREE"] = bool(self.options.with_lockfree)
         for package, wanted in (
             ("ZLIB", self.options.with_gzip),

@@ -3,10 +3,11 @@
 # penstock-config.cmake, so that this project and its users search in the same way.
 
 set(penstock_components_with_libraries
-    cache gzip http jpeg lockfree mds nvimgcodec parquet png safetensors search torch zstd
+    cache gzip hdf5 http jpeg lockfree mds nvimgcodec parquet png safetensors search torch zstd
 )
 set(penstock_cache_libraries penstock::libxxhash)
 set(penstock_gzip_libraries ZLIB::ZLIB)
+set(penstock_hdf5_libraries penstock::libhdf5 ZLIB::ZLIB)
 set(penstock_http_libraries CURL::libcurl OpenSSL::Crypto pugixml::pugixml)
 set(penstock_jpeg_libraries JPEG::JPEG)
 set(penstock_lockfree_libraries Boost::headers)
@@ -32,6 +33,7 @@ set(penstock_libraries
     "Boost::headers|penstock_boost.cmake|Boost 1.74|Debian: libboost-dev"
     "penstock::libnvimgcodec|penstock_nvimgcodec.cmake|nvImageCodec 0.9|PyPI: nvidia-nvimgcodec-cu13"
     "penstock::arrow|penstock_arrow.cmake|Arrow C++ with Parquet|pip: pyarrow"
+    "penstock::libhdf5|penstock_hdf5.cmake|libhdf5 1.10.5|Debian: libhdf5-dev"
     "penstock::libtorch|penstock_torch.cmake|libtorch 1.13|Debian: libtorch-dev"
     "penstock::libxxhash|penstock_xxhash.cmake|libxxhash 0.8|Debian: libxxhash-dev"
     "penstock::libzstd|penstock_zstd.cmake|libzstd 1.4|Debian: libzstd-dev"

@@ -17,6 +17,9 @@
 
 #include <penstock_ext/files/gzip/gzip.hpp>
 #endif
+#ifdef WITH_HDF5
+#include <penstock_ext/indexed/hdf5/hdf5_dataset.hpp>  // needs hdf5.h, which comes with penstock::hdf5
+#endif
 #ifdef WITH_HTTP
 #include <penstock_ext/store/http/http_store.hpp>  // needs curl.h, which comes with penstock::http
 #endif
@@ -53,6 +56,10 @@ int main() {
 #endif
 #ifdef WITH_GZIP
   std::printf("zlib %s\n", zlibVersion());
+#endif
+#ifdef WITH_HDF5
+  static_assert(
+      penstock::dataset<penstock::hdf5_dataset<penstock::record<penstock::field<"x", float>>>>);
 #endif
 #ifdef WITH_HTTP
   std::printf("curl %d\n", static_cast<int>(penstock::http_options{}.attempts));

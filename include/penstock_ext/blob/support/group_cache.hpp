@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -30,8 +32,8 @@ class group_cache {
   struct entry {
     std::unique_ptr<const Group> group;  // null until the group is made
     std::uint64_t bytes = 0;
-    std::uint64_t used_at = 0;  // value of `clock_` at the last request
-    std::size_t leases = 0;     // evictable if 0
+    std::size_t leases = 0;                    // evictable if 0
+    std::list<std::size_t>::iterator place{};  // in `by_request_`
   };
 
  public:
@@ -121,14 +123,17 @@ class group_cache {
       if (found == entries_.end()) {
         if (make_room(bytes)) break;
       } else if (found->second.group) {
-        found->second.used_at = ++clock_;
+        by_request_.splice(by_request_.end(), by_request_, found->second.place);
         ++found->second.leases;
         return lease{*this, found->second};
       }
       if (!may_wait) return std::nullopt;
       changed_.wait(lock);
     }
+    std::list<std::size_t> node{number};
     entry& own = entries_[number];
+    own.place = node.begin();
+    by_request_.splice(by_request_.end(), node);
     own.bytes = bytes;
     own.leases = 1;
     held_ += bytes;
@@ -136,6 +141,7 @@ class group_cache {
     const auto drop = [&] {
       if (!lock.owns_lock()) lock.lock();
       held_ -= bytes;
+      by_request_.erase(own.place);
       entries_.erase(number);
       changed_.notify_all();
     };
@@ -151,7 +157,7 @@ class group_cache {
       drop();
       throw;
     }
-    own.used_at = ++clock_;
+    by_request_.splice(by_request_.end(), by_request_, own.place);
     ++made_;
     changed_.notify_all();
     return lease{*this, own};
@@ -161,14 +167,14 @@ class group_cache {
   // use.
   bool make_room(std::uint64_t bytes) {
     while (held_ > limit_ - bytes) {  // subtraction, because a sum could overflow
-      auto oldest = entries_.end();
-      for (auto one = entries_.begin(); one != entries_.end(); ++one) {
-        if (one->second.leases > 0) continue;
-        if (oldest == entries_.end() || one->second.used_at < oldest->second.used_at) oldest = one;
-      }
-      if (oldest == entries_.end()) return false;
-      held_ -= oldest->second.bytes;
-      entries_.erase(oldest);
+      const auto oldest = std::ranges::find_if(by_request_, [this](std::size_t number) {
+        return entries_.find(number)->second.leases == 0;
+      });
+      if (oldest == by_request_.end()) return false;
+      const auto evicted = entries_.find(*oldest);
+      held_ -= evicted->second.bytes;
+      by_request_.erase(oldest);
+      entries_.erase(evicted);
     }
     return true;
   }
@@ -183,8 +189,8 @@ class group_cache {
   std::condition_variable changed_;       // notified when a group was made, when a group failed,
                                           // and when a lease ended
   std::map<std::size_t, entry> entries_;  // a map, because its element addresses are stable
+  std::list<std::size_t> by_request_;     // the keys of `entries_`, the last requested at the end
   std::uint64_t held_ = 0;
-  std::uint64_t clock_ = 0;
   std::uint64_t made_ = 0;
 };
 

@@ -63,7 +63,7 @@ inline constexpr format_magic format_magics[] = {
     {"ARROW1", 0, arrow_format},
     {"FEA1", 0, arrow_format},
     {"ustar", 257, {"a tar file", "unpack it, or read it with penstock::tar_shards", true}},
-    {"\x89HDF\r\n\x1a\n", 0, {"an HDF5 file", "save its array as raw bytes", true}},
+    {"\x89HDF\r\n\x1a\n", 0, {"an HDF5 file", "read it with penstock::hdf5_dataset", true}},
     {"\x89PNG\r\n\x1a\n", 0, {"a PNG image", "decode it, see penstock::image_decoder"}},
     {"MMIDIDX",
      0,

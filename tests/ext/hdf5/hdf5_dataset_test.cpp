@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: BSL-1.0
+#include <penstock_ext/indexed/hdf5/hdf5_dataset.hpp>
+
+#include <hdf5.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <penstock/load/loader.hpp>
+#include <penstock_ext/narrow/half.hpp>
+#include <penstock_ext/samplers/block_shuffled.hpp>
+
+#include "data/read_batch.hpp"
+#include "ext/hdf5/written.hpp"
+#include "support/catch.hpp"
+#include "support/error_of.hpp"
+#include "support/has.hpp"
+#include "support/temp_dir.hpp"
+
+namespace ps = penstock;
+using test::done;
+using test::error_of;
+using test::has;
+using test::hdf5_writer;
+using test::made_array;
+using test::read_batch;
+using test::sizes;
+
+namespace {
+
+using first_record =
+    ps::record<ps::field<"r1", std::uint8_t>, ps::field<"r2", std::int16_t, ps::dyn>,
+               ps::field<"r3", float, ps::dyn, ps::dyn>,
+               ps::field<"r4", double, ps::dyn, ps::dyn, ps::dyn>,
+               ps::field<"r5", std::int32_t, ps::dyn, ps::dyn, ps::dyn, ps::dyn>>;
+using second_record =
+    ps::record<ps::field<"r1", std::int64_t>, ps::field<"r2", std::uint32_t, ps::dyn>,
+               ps::field<"r3", std::int8_t, ps::dyn, ps::dyn>,
+               ps::field<"r4", std::uint16_t, ps::dyn, ps::dyn, ps::dyn>,
+               ps::field<"r5", std::uint64_t, ps::dyn, ps::dyn, ps::dyn, ps::dyn>>;
+
+using number = ps::record<ps::field<"x", std::int32_t>>;
+
+/// Returns the type `T` in a file, in one of both byte orders, and in memory.
+template <class T>
+std::pair<hid_t, hid_t> types_of(bool is_big) {
+  if constexpr (std::is_same_v<T, float>) {
+    return {is_big ? H5T_IEEE_F32BE : H5T_IEEE_F32LE, H5T_NATIVE_FLOAT};
+  } else if constexpr (std::is_same_v<T, double>) {
+    return {is_big ? H5T_IEEE_F64BE : H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE};
+  } else {
+    const hid_t big[] = {H5T_STD_U8BE, H5T_STD_U16BE, H5T_STD_U32BE, H5T_STD_U64BE,
+                         H5T_STD_I8BE, H5T_STD_I16BE, H5T_STD_I32BE, H5T_STD_I64BE};
+    const hid_t little[] = {H5T_STD_U8LE, H5T_STD_U16LE, H5T_STD_U32LE, H5T_STD_U64LE,
+                            H5T_STD_I8LE, H5T_STD_I16LE, H5T_STD_I32LE, H5T_STD_I64LE};
+    const hid_t native[] = {H5T_NATIVE_UINT8,  H5T_NATIVE_UINT16, H5T_NATIVE_UINT32,
+                            H5T_NATIVE_UINT64, H5T_NATIVE_INT8,   H5T_NATIVE_INT16,
+                            H5T_NATIVE_INT32,  H5T_NATIVE_INT64};
+    const auto at =
+        static_cast<std::size_t>(std::countr_zero(sizeof(T))) + (std::is_signed_v<T> ? 4U : 0U);
+    return {is_big ? big[at] : little[at], native[at]};
+  }
+}
+
+/// Writes a dataset of random shape, and returns its elements as libhdf5 reads them.
+template <class T>
+std::vector<T> write_random(const hdf5_writer& to, const std::string& name, std::size_t rank,
+                            std::uint64_t samples, std::mt19937_64& random) {
+  const auto draw = [&](std::uint64_t end) { return random() % end; };
+  made_array array{.name = name, .type = 0, .lengths = {samples}};
+  for (std::size_t d = 1; d < rank; ++d) array.lengths.push_back(1 + draw(5));
+  array.is_unlimited = draw(2) == 0;
+  const auto [in_file, native] = types_of<T>(draw(2) == 0);
+  array.type = in_file;
+  if (draw(5) != 0) {
+    for (std::size_t d = 0; d < rank; ++d) {
+      const bool is_whole = d != 0 && draw(2) == 0;
+      array.chunk.push_back(is_whole ? array.lengths[d] : 1 + draw(array.lengths[d]));
+    }
+    if (array.is_unlimited && draw(4) == 0) array.chunk[0] = samples + 3;
+    if (draw(2) == 0) array.filters.push_back(test::shuffle);
+    if (draw(3) != 0) array.filters.push_back(test::deflate);
+  } else {
+    array.is_unlimited = false;
+  }
+  T fill{};
+  std::memcpy(&fill, "\0\0\0\0\0\0\x50\x3f", sizeof(T));
+  if (draw(2) == 0) array.fill = &fill;
+  std::uint64_t count = 1;
+  for (const hsize_t length : array.lengths) count *= length;
+  std::vector<T> values(count);
+  for (T& one : values) one = static_cast<T>(draw(100));
+  const hid_t set = to.create(array);
+  // Writes some samples, or none, so that chunks are missing.
+  sizes begin(rank);
+  sizes part = array.lengths;
+  begin[0] = draw(3) == 0 ? draw(samples) : 0;
+  part[0] = draw(3) == 0 ? draw(samples - begin[0] + 1) : samples - begin[0];
+  const hid_t space = done(H5Dget_space(set));
+  const hid_t memory = done(H5Screate_simple(static_cast<int>(rank), part.data(), nullptr));
+  done(H5Sselect_hyperslab(space, H5S_SELECT_SET, begin.data(), nullptr, part.data(), nullptr));
+  if (part[0] != 0) done(H5Dwrite(set, native, memory, space, H5P_DEFAULT, values.data()));
+  done(H5Dread(set, native, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()));
+  H5Sclose(memory);
+  H5Sclose(space);
+  H5Dclose(set);
+  return values;
+}
+
+template <ps::name Name, class Batch, class T>
+void check_field(Batch& batch, const std::vector<std::uint64_t>& indices,
+                 const std::vector<T>& expected, std::uint64_t samples) {
+  const std::vector<T> found = test::values<Name>(batch);
+  const std::size_t size = expected.size() / samples;
+  REQUIRE(found.size() == size * indices.size());
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (std::memcmp(&found[i * size], &expected[indices[i] * size], size * sizeof(T)) == 0)
+      continue;
+    FAIL("sample " << indices[i] << " of " << Name.str());
+  }
+}
+
+template <class Record>
+void check_random_file(const std::string& path, std::uint64_t seed) {
+  CAPTURE(seed);
+  std::mt19937_64 random{seed};
+  const std::uint64_t samples = 1 + random() % 12;
+  const auto all = [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    const hdf5_writer to{path, random() % 2 == 0, random() % 4 == 0 ? 512U : 0U};
+    return std::tuple{write_random<typename Record::template field_at<Is>::value_type>(
+        to, 'r' + std::to_string(Is + 1), Is + 1, samples, random)...};
+  }(std::make_index_sequence<5>{});
+  const ps::hdf5_dataset<Record> data{path, {.cache_bytes = 1 << 16}};
+  REQUIRE(data.size() == samples);
+  std::vector<std::uint64_t> order(samples);
+  std::iota(order.begin(), order.end(), 0U);
+  if (random() % 2 == 0) std::shuffle(order.begin(), order.end(), random);
+  auto batch = read_batch(data, order);
+  check_field<"r1">(batch, order, std::get<0>(all), samples);
+  check_field<"r2">(batch, order, std::get<1>(all), samples);
+  check_field<"r3">(batch, order, std::get<2>(all), samples);
+  check_field<"r4">(batch, order, std::get<3>(all), samples);
+  check_field<"r5">(batch, order, std::get<4>(all), samples);
+}
+
+std::vector<std::int32_t> counted(std::size_t count) {
+  std::vector<std::int32_t> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+template <class T>
+std::vector<std::uint8_t> bytes_of(const std::vector<T>& values) {
+  std::vector<std::uint8_t> all(values.size() * sizeof(T));
+  std::memcpy(all.data(), values.data(), all.size());
+  return all;
+}
+
+/// Writes a file of the numbers from 0 in dataset x.
+std::string write_numbers(const std::string& path, std::size_t count, const sizes& chunk,
+                          const std::vector<test::filter>& filters) {
+  hdf5_writer{path}.write({"x", H5T_STD_I32LE, {count}, chunk, filters}, H5T_NATIVE_INT32,
+                          counted(count));
+  return path;
+}
+
+template <class Error, class Record = number>
+std::string rejection(const std::string& path, const ps::hdf5_options& options = {}) {
+  return error_of<Error>([&] { ps::hdf5_dataset<Record>{path, options}; }).what();
+}
+
+}  // namespace
+
+TEST_CASE("HDF5 datasets of any rank, type, layout and chunk give the values of libhdf5",
+          "[hdf5]") {
+  const test::temp_dir dir;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    check_random_file<first_record>(dir.path("a.h5"), 2 * seed);
+    check_random_file<second_record>(dir.path("a.h5"), 2 * seed + 1);
+  }
+}
+
+TEST_CASE("LZF chunks and chunks without some filters are decoded", "[hdf5]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("a.h5");
+  std::vector<std::int32_t> values(200);
+  for (std::size_t i = 0; i < 200; ++i) values[i] = static_cast<std::int32_t>(i * i % 60 / 7);
+  const auto plain = bytes_of(values);
+  std::vector<std::uint8_t> shuffled(plain.size());
+  for (std::size_t i = 0; i < plain.size(); ++i) shuffled[i % 4 * 200 + i / 4] = plain[i];
+  CHECK(test::lzf_packed(shuffled).size() < 200);
+  hdf5_writer{path}.write_raw({"x", H5T_STD_I32LE, {800}, {200}, {test::shuffle, test::lzf}},
+                              {{{0}, test::lzf_packed(shuffled)},
+                               {{200}, test::lzf_packed(plain), 1},
+                               {{400}, shuffled, 2},
+                               {{600}, plain, 3}});
+  const ps::hdf5_dataset<number> data{path};
+  std::vector<std::uint64_t> order(800);
+  std::iota(order.begin(), order.end(), 0U);
+  auto batch = read_batch(data, order);
+  const auto found = test::values<"x">(batch);
+  for (std::size_t i = 0; i < 800; ++i) CHECK(found[i] == values[i % 200]);
+}
+
+TEST_CASE("batches of an HDF5 file are the same for any workers, each chunk decoded once",
+          "[hdf5]") {
+  const test::temp_dir dir;
+  const std::string path = write_numbers(dir.path("a.h5"), 1000, {64}, {test::deflate});
+  std::vector<std::vector<std::int32_t>> orders;
+  for (const std::size_t workers : {0U, 1U, 4U}) {
+    const ps::hdf5_dataset<number> data{path, {.cache_bytes = 6 * 64 * 4}};
+    CHECK(data.block() == 64);
+    ps::loader loader{data,
+                      ps::block_shuffled{.seed = 5, .block = data.block()},
+                      {.batch_size = 10, .workers = workers, .prefetch = 2}};
+    auto& order = orders.emplace_back();
+    for (auto& batch : loader.epoch(0)) {
+      for (std::size_t i = 0; i < batch.size(); ++i) order.push_back(ps::get<"x">(batch)(i));
+    }
+    CHECK(data.decoded() == 16);
+    CHECK(data.held_bytes() <= 6 * 64 * 4);
+  }
+  CHECK(orders[0].size() == 1000);
+  CHECK(orders[1] == orders[0]);
+  CHECK(orders[2] == orders[0]);
+  std::sort(orders[0].begin(), orders[0].end());
+  CHECK(orders[0] == counted(1000));
+}
+
+TEST_CASE("a dataset without filters is read without a cache, and needs no libhdf5", "[hdf5]") {
+  const test::temp_dir dir;
+  const std::string path = write_numbers(dir.path("a.h5"), 100, {}, {});
+  const ps::hdf5_dataset<number> data{path, {.cache_bytes = 0}};
+  const auto copy = data;
+  CHECK(data.block() == 1);
+  CHECK(test::values<"x">(read_batch(copy, {99, 4, 5, 6, 0})) ==
+        std::vector<std::int32_t>{99, 4, 5, 6, 0});
+  CHECK(data.decoded() == 0);
+  CHECK(error_of<ps::index_error>([&] { read_batch(data, {100}); }).size() == 100);
+}
+
+TEST_CASE("many chunks are listed in a time that does not grow with their square", "[hdf5]") {
+  const test::temp_dir dir;
+  const ps::hdf5_dataset<number> data{
+      write_numbers(dir.path("a.h5"), 100000, {1}, {test::shuffle})};
+  CHECK(test::values<"x">(read_batch(data, {99999, 12345})) ==
+        std::vector<std::int32_t>{99999, 12345});
+}
+
+TEST_CASE("bool, enumerations, halves and datasets in groups are read", "[hdf5]") {
+  using other = ps::record<ps::field<"flag", bool>, ps::field<"half", ps::half, 2>,
+                           ps::field<"bits", std::uint16_t, 2>>;
+  const test::temp_dir dir;
+  const std::string path = dir.path("a.h5");
+  {
+    const hdf5_writer to{path};
+    const hid_t flag = done(H5Tenum_create(H5T_STD_I8LE));
+    const std::int8_t no = 0;
+    const std::int8_t yes = 1;
+    done(H5Tenum_insert(flag, "FALSE", &no));
+    done(H5Tenum_insert(flag, "TRUE", &yes));
+    to.write_raw({"train/flag", flag, {3}, {3}, {test::lzf}}, {{{0}, {2, 0, 1, 2}}});
+    const hid_t half = done(H5Tcopy(H5T_IEEE_F32BE));
+    done(H5Tset_fields(half, 15, 10, 5, 0, 10));
+    done(H5Tset_size(half, 2));
+    done(H5Tset_ebias(half, 15));
+    to.write<float>({"train/half", half, {3, 2}}, H5T_NATIVE_FLOAT, {0, 1, 2, 3, 4, -5});
+    H5Tclose(half);
+    H5Tclose(flag);
+  }
+  const ps::hdf5_dataset<other> data{path,
+                                     {.datasets = {"train/flag", "train/half", "/train/half"}}};
+  auto batch = read_batch(data, {2, 0, 1});
+  CHECK(test::values<"flag">(batch) == std::vector<bool>{true, false, true});
+  CHECK(static_cast<float>(batch.get<"half">()(0, 1)) == -5.0F);
+  CHECK(batch.get<"bits">()(2, 1) == 0x4200);
+  CHECK(has(rejection<ps::option_error>(path, {.datasets = {"train/flag", "train/half"}}),
+            "must name 1"));
+}
+
+TEST_CASE("errors of HDF5 files name the dataset, the expected and the found value",
+          "[hdf5][fault:files-29]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("a.h5");
+  using row = ps::record<ps::field<"x", std::int32_t, 4>>;
+  using any = ps::record<ps::field<"x", std::int32_t, ps::dyn>>;
+  using two = ps::record<ps::field<"x", std::int32_t>, ps::field<"y", std::int32_t>>;
+  const auto write = [&](const made_array& array) { H5Dclose(hdf5_writer{path}.create(array)); };
+
+  CHECK(has(rejection<ps::file_unreadable>(dir.path("none.h5")), "none.h5"));
+  CHECK(has(rejection<ps::file_format_error>(dir.write("b.h5", {1, 2, 3})),
+            "expected an HDF5 file, found file signature not found"));
+  CHECK(has(rejection<ps::file_format_error>(dir.write("b.npy", {0x93, 'N', 'U', 'M', 'P', 'Y'})),
+            "an npy file"));
+  write({"x", H5T_STD_I32LE, {100}});
+  {
+    const std::string whole = test::content_of(path);
+    CHECK(
+        has(rejection<ps::file_truncated>(dir.write("c.h5", {whole.begin(), whole.begin() + 1000})),
+            "truncated file: eof = 1000"));
+  }
+  CHECK(has(rejection<ps::file_format_error>(path, {.datasets = {"z"}}),
+            "expected values in dataset \"z\" for field \"x\", found object 'z' doesn't exist"));
+  CHECK(has(rejection<ps::file_format_error>(path, {.datasets = {"/"}}), "not a dataset"));
+  CHECK(
+      has(rejection<ps::dimension_mismatch, row>(path), "expected 2 dimensions in dataset \"x\""));
+  write({"x", H5T_STD_I32LE, {100, 3}});
+  CHECK(has(rejection<ps::dimension_mismatch>(path), "found 2"));
+  CHECK(has(rejection<ps::dimension_mismatch, row>(path), "expected 4 in dimension 1"));
+  write({"x", H5T_STD_I32LE, {100, 0}});
+  CHECK(has(rejection<ps::dimension_mismatch, any>(path), "expected 1 or more in dimension 1"));
+  write({"x", H5T_STD_I32LE, {std::uint64_t{1} << 32, std::uint64_t{1} << 30}, {1, 1}});
+  CHECK(has(rejection<ps::dimension_mismatch, any>(path), "2^28 chunks"));
+  write({"x", H5T_IEEE_F32LE, {100}});
+  CHECK(has(rejection<ps::element_type_mismatch>(path),
+            "expected elements of type int32 in dataset \"x\" for field \"x\", found float32"));
+  for (const auto& [type, name] : {std::pair{H5T_STD_U32LE, "uint32"},
+                                   {H5T_STD_I16BE, "int16"},
+                                   {H5T_C_S1, "strings"},
+                                   {H5T_STD_REF_OBJ, "references"},
+                                   {H5T_STD_B32LE, "bitfields"}}) {
+    write({"x", type, {100}});
+    CHECK(has(rejection<ps::element_type_mismatch>(path), std::string{"found "} + name));
+  }
+  {
+    const hdf5_writer to{path};
+    H5Dclose(to.create({"x", H5T_STD_I32LE, {100}}));
+    H5Dclose(to.create({"y", H5T_STD_I32LE, {99}}));
+  }
+  CHECK(has(rejection<ps::length_mismatch, two>(path), "100 samples in dataset \"y\""));
+  write({"x", H5T_STD_I32LE, {100}, {10}, {{H5Z_FILTER_FLETCHER32}}});
+  CHECK(has(rejection<ps::file_format_error>(path), "found 3 (fletcher32)"));
+  write({"x", H5T_STD_I32LE, {100}, {10}, {{32001}}});
+  CHECK(has(rejection<ps::file_format_error>(path), "found 32001 ()"));
+  write({"x", H5T_STD_I32LE, {100}, {10}, {test::deflate}});
+  CHECK(has(rejection<ps::option_error>(path, {.cache_bytes = 39}), "must be at least 40"));
+
+  // Layouts.
+  const auto write_with = [&](const auto& set_up) {
+    const hdf5_writer to{path};
+    const hid_t made = done(H5Pcreate(H5P_DATASET_CREATE));
+    set_up(made);
+    const hsize_t length = 10;
+    const hid_t space = done(H5Screate_simple(1, &length, nullptr));
+    H5Dclose(
+        done(H5Dcreate2(to.file(), "x", H5T_STD_I32LE, space, H5P_DEFAULT, made, H5P_DEFAULT)));
+    H5Sclose(space);
+    H5Pclose(made);
+  };
+  write_with([](hid_t made) { done(H5Pset_layout(made, H5D_COMPACT)); });
+  CHECK(has(rejection<ps::file_format_error>(path), "found a compact one: use h5repack"));
+  write_with([](hid_t made) { done(H5Pset_external(made, "values.bin", 0, 40)); });
+  CHECK(has(rejection<ps::file_format_error>(path), "found values in other files"));
+  write_with([](hid_t made) {
+    const hsize_t length = 10;
+    const hid_t space = done(H5Screate_simple(1, &length, nullptr));
+    done(H5Pset_virtual(made, space, "other.h5", "x", space));
+    H5Sclose(space);
+  });
+  CHECK(has(rejection<ps::file_format_error>(path), "found values in other files"));
+  write_with([](hid_t made) {
+    const hsize_t length = 4;
+    done(H5Pset_chunk(made, 1, &length));
+    done(H5Pset_chunk_opts(made, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS));
+  });
+  CHECK(has(rejection<ps::file_format_error>(path), "partial chunks"));
+  {
+    const hdf5_writer to{path};
+    done(H5Lcreate_external("other.h5", "x", to.file(), "x", H5P_DEFAULT, H5P_DEFAULT));
+  }
+  CHECK(has(rejection<ps::file_format_error>(path), "an external link to "));
+}
+
+TEST_CASE("an HDF5 dataset without samples is empty", "[hdf5]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("a.h5");
+  H5Dclose(hdf5_writer{path}.create({"x", H5T_STD_I32LE, {0}, {4}, {test::deflate}, true}));
+  CHECK(ps::hdf5_dataset<number>{path}.size() == 0);
+  H5Dclose(hdf5_writer{path}.create({"x", H5T_STD_I32LE, {0}}));
+  CHECK(ps::hdf5_dataset<number>{path}.size() == 0);
+}
+
+TEST_CASE("damaged chunks of an HDF5 file are errors or other values", "[hdf5][fault:files-29]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("a.h5");
+  std::size_t errors = 0;
+  for (const bool is_lzf : {false, true}) {
+    std::vector<std::uint8_t> plain(400);
+    for (std::size_t i = 0; i < 400; ++i) plain[i] = static_cast<std::uint8_t>(i * i / 50);
+    std::vector<std::uint8_t> packed = test::lzf_packed(plain);
+    if (!is_lzf) {
+      packed.resize(1000);
+      uLongf size = 1000;
+      REQUIRE(compress(packed.data(), &size, plain.data(), 400) == Z_OK);
+      packed.resize(size);
+    }
+    hdf5_writer{path}.write_raw(
+        {"x", H5T_STD_I32LE, {100}, {100}, {is_lzf ? test::lzf : test::deflate}}, {{{0}, packed}});
+    const std::string whole = test::content_of(path);
+    const std::size_t begin = whole.find(std::string{packed.begin(), packed.end()});
+    REQUIRE(begin != std::string::npos);
+    for (std::size_t i = 0; i < packed.size(); ++i) {
+      std::string damaged = whole;
+      damaged[begin + i] = static_cast<char>(damaged[begin + i] ^ static_cast<char>(1 << i % 8));
+      std::ofstream{path, std::ios::binary} << damaged;
+      const ps::hdf5_dataset<number> data{path};
+      try {
+        read_batch(data, {0, 99});
+      } catch (const ps::file_corrupt& problem) {
+        CHECK(problem.offset() == begin);
+        CHECK(has(problem.what(), "in dataset \"x\""));
+        ++errors;
+      }
+    }
+  }
+  CHECK(errors > 100);  // deflate has a checksum
+}
+
+TEST_CASE("an HDF5 file that is cut or changed after it was opened is an error",
+          "[hdf5][fault:files-29]") {
+  const test::temp_dir dir;
+  for (const bool is_packed : {false, true}) {
+    const std::string path =
+        write_numbers(dir.path("a.h5"), 1000, is_packed ? sizes{100} : sizes{},
+                      is_packed ? std::vector{test::deflate} : std::vector<test::filter>{});
+    const ps::hdf5_dataset<number> data{path};
+    CHECK(test::values<"x">(read_batch(data, {7})) == std::vector<std::int32_t>{7});
+    std::ofstream{path, std::ios::binary} << "other";
+    (void)error_of<ps::file_changed>([&] { read_batch(data, {999}); });
+  }
+}
