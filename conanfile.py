@@ -21,12 +21,13 @@ class PenstockRecipe(ConanFile):
     topics = ("gpu", "cuda", "data-loader", "training", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    options = {f"with_{part}": [True, False] for part in ("cache", "gzip", "http", "jpeg", "lockfree", "mds", "png", "zstd")}
+    options = {f"with_{part}": [True, False] for part in ("cache", "gzip", "http", "jpeg", "json_lines", "lockfree", "mds", "png", "zstd")}
     default_options = {
         "with_cache": True,
         "with_gzip": True,
         "with_http": True,
         "with_jpeg": True,
+        "with_json_lines": True,
         "with_lockfree": False,
         "with_mds": True,  # and penstock::safetensors, penstock::search
         "with_png": True,
@@ -53,6 +54,8 @@ class PenstockRecipe(ConanFile):
             self.requires("pugixml/[>=1.11 <2]", transitive_headers=True, transitive_libs=True)
         if self.options.with_jpeg:
             self.requires("libjpeg-turbo/[>=2.1 <4]", transitive_headers=True, transitive_libs=True)
+        if self.options.with_json_lines:
+            self.requires("simdjson/[>=3 <5]", transitive_headers=True, transitive_libs=True)
         if self.options.with_mds:
             self.requires("nlohmann_json/[>=3.10 <4]", transitive_headers=True)
         if self.options.with_http or self.options.with_mds:
@@ -86,6 +89,7 @@ class PenstockRecipe(ConanFile):
             ("ZLIB", self.options.with_gzip),
             ("CURL", self.options.with_http),
             ("JPEG", self.options.with_jpeg),
+            ("simdjson", self.options.with_json_lines),
             ("nlohmann_json", self.options.with_mds),
             ("PNG", self.options.with_png),
             ("xxHash", self.options.with_cache or self.options.with_mds),
@@ -107,7 +111,7 @@ class PenstockRecipe(ConanFile):
         self.info.requires.clear()
 
     def package_info(self):
-        # Our own CMake package knows the components (cache, gzip, http, jpeg, lockfree, mds, png, safetensors, search, zstd, cuda, compiled_cuda), so CMakeDeps writes none.
+        # Our own CMake package knows the components (cache, gzip, http, jpeg, json_lines, lockfree, mds, png, safetensors, search, zstd, cuda, compiled_cuda), so CMakeDeps writes none.
         self.cpp_info.set_property("cmake_find_mode", "none")
         self.cpp_info.builddirs = [os.path.join("lib", "cmake", "penstock")]
         self.cpp_info.bindirs = []

@@ -18,7 +18,7 @@ target_compile_options(penstock_native INTERFACE $<$<BOOL:${PENSTOCK_NATIVE}>:-m
 # are installed, and warnings.
 add_library(penstock_program INTERFACE)
 target_link_libraries(penstock_program INTERFACE penstock::penstock penstock_warnings)
-foreach(component IN ITEMS ${penstock_plain_extensions} cache gzip http jpeg lockfree mds png safetensors search
+foreach(component IN ITEMS ${penstock_plain_extensions} cache gzip http jpeg json_lines lockfree mds png safetensors search
                             zstd
 )
   if(TARGET penstock::${component})

@@ -3,13 +3,14 @@
 # penstock-config.cmake, so that this project and its users search in the same way.
 
 set(penstock_components_with_libraries
-    cache gzip hdf5 http jpeg lockfree mds nvimgcodec parquet png safetensors search torch zstd
+    cache gzip hdf5 http jpeg json_lines lockfree mds nvimgcodec parquet png safetensors search torch zstd
 )
 set(penstock_cache_libraries penstock::libxxhash)
 set(penstock_gzip_libraries ZLIB::ZLIB)
 set(penstock_hdf5_libraries penstock::libhdf5 ZLIB::ZLIB)
 set(penstock_http_libraries CURL::libcurl OpenSSL::Crypto pugixml::pugixml)
 set(penstock_jpeg_libraries JPEG::JPEG)
+set(penstock_json_lines_libraries simdjson::simdjson)
 set(penstock_lockfree_libraries Boost::headers)
 set(penstock_mds_libraries nlohmann_json::nlohmann_json OpenSSL::Crypto penstock::libxxhash)
 set(penstock_nvimgcodec_libraries penstock::libnvimgcodec)
@@ -30,6 +31,7 @@ set(penstock_libraries
     "JPEG::JPEG|JPEG|libjpeg-turbo|Debian: libjpeg62-turbo-dev"
     "PNG::PNG|PNG|libpng|Debian: libpng-dev"
     "nlohmann_json::nlohmann_json|nlohmann_json 3.10|nlohmann-json 3.10|Debian: nlohmann-json3-dev"
+    "simdjson::simdjson|simdjson 3.0|simdjson 3.0|Debian: libsimdjson-dev"
     "Boost::headers|penstock_boost.cmake|Boost 1.74|Debian: libboost-dev"
     "penstock::libnvimgcodec|penstock_nvimgcodec.cmake|nvImageCodec 0.9|PyPI: nvidia-nvimgcodec-cu13"
     "penstock::arrow|penstock_arrow.cmake|Arrow C++ with Parquet|pip: pyarrow"

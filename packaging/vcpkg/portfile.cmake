@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
 # An overlay port that packages the source tree that contains it.
-#   vcpkg install "penstock[cache,gzip,http,jpeg,lockfree,mds,png,zstd]" --overlay-ports=<this repository>/packaging/vcpkg
+#   vcpkg install "penstock[cache,gzip,http,jpeg,json-lines,lockfree,mds,png,zstd]" --overlay-ports=<this repository>/packaging/vcpkg
 # For a registry, replace the next line by vcpkg_from_github or vcpkg_from_git.
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../.." ABSOLUTE)
 
@@ -15,6 +15,7 @@ vcpkg_check_features(
     gzip CMAKE_DISABLE_FIND_PACKAGE_ZLIB
     http CMAKE_DISABLE_FIND_PACKAGE_CURL
     jpeg CMAKE_DISABLE_FIND_PACKAGE_JPEG
+    json-lines CMAKE_DISABLE_FIND_PACKAGE_simdjson
     mds CMAKE_DISABLE_FIND_PACKAGE_nlohmann_json
     png CMAKE_DISABLE_FIND_PACKAGE_PNG
     zstd CMAKE_DISABLE_FIND_PACKAGE_zstd

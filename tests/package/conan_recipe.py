@@ -93,9 +93,9 @@ class Anything:
 
 # For each part, the CMake package name that disables it, and its requirements.
 parts = {"cache": ("xxHash", "xxhash"), "gzip": ("ZLIB", "zlib"), "http": ("CURL", "libcurl pugixml openssl"),
-         "jpeg": ("JPEG", "libjpeg-turbo"), "mds": ("nlohmann_json", "nlohmann_json openssl xxhash"),
+         "jpeg": ("JPEG", "libjpeg-turbo"), "json_lines": ("simdjson", "simdjson"), "mds": ("nlohmann_json", "nlohmann_json openssl xxhash"),
          "png": ("PNG", "libpng"), "zstd": ("zstd", "zstd")}
-for wanted in ({*parts, "lockfree"}, {"cache"}, {"gzip"}, {"http"}, {"jpeg"}, {"lockfree"}, {"mds"}, {"png"}, {"zstd"}, set()):
+for wanted in ({*parts, "lockfree"}, {"cache"}, {"gzip"}, {"http"}, {"jpeg"}, {"json_lines"}, {"lockfree"}, {"mds"}, {"png"}, {"zstd"}, set()):
     recipe = conanfile.PenstockRecipe()
     recipe.recipe_folder = recipe.source_folder = root
     recipe.package_folder = os.path.join(root, "none")

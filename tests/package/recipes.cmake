@@ -3,7 +3,7 @@
 # for vcpkg's functions. If Python is installed, the conanfile runs with stand-ins for Conan's
 # classes.
 #   cmake -Droot=<the repository> -Dwork=<scratch> -Dgenerator=... -Dmake=... -Dboost=<the headers'
-#   folder> -Dcompiler=... -Dversion=... -Dcomponents=<cache,gzip,http,jpeg,lockfree,mds,png,zstd> -P recipes.cmake
+#   folder> -Dcompiler=... -Dversion=... -Dcomponents=<cache,gzip,http,jpeg,json_lines,lockfree,mds,png,zstd> -P recipes.cmake
 cmake_policy(VERSION 3.25)
 file(REMOVE_RECURSE "${work}")
 
@@ -111,13 +111,14 @@ function(check_port features)
       message(FATAL_ERROR "the port has ${component}, which it does not declare")
     endif()
   endforeach()
-  foreach(component IN ITEMS cache gzip http jpeg lockfree mds png zstd)
+  foreach(component IN ITEMS cache gzip http jpeg json_lines lockfree mds png zstd)
+    string(REPLACE "_" "-" feature ${component})  # vcpkg permits no underscore
     set(has FALSE)
     if(EXISTS "${package}/penstock-${component}-targets.cmake")
       set(has TRUE)
     endif()
     set(wanted FALSE)
-    if(component IN_LIST features)
+    if(feature IN_LIST features)
       set(wanted TRUE)
     endif()
     if(NOT has STREQUAL wanted)
@@ -129,6 +130,7 @@ endfunction()
 
 check_port("")
 string(REPLACE "," ";" components "${components}")
+string(REPLACE "_" "-" components "${components}")
 if(components)
   check_port("${components}")
 endif()

@@ -15,8 +15,8 @@ The words after the language of the fence mean:
     text output FILE       the output of the program FILE, which readme/outputs compares
     python                 must parse
 
-A table below `<!-- options: TYPE -->` lists the members of an options aggregate: the first cell of
-a row is `.name`, the cell under "default" its default value, as C++ or empty. It becomes an
+A table below `<!-- options: TYPE -->`, or `<!-- options: TYPE with jpeg -->` if the type needs a
+component, lists the members of an options aggregate: the first cell of a row is `.name`, the cell under "default" its default value, as C++ or empty. It becomes an
 initialiser in the order of the rows, and the values are compared with those of `TYPE{}`.
 """
 
@@ -27,7 +27,7 @@ from pathlib import Path
 
 FENCE = re.compile(r"^```(\w*)(.*)$")
 LAUNCH = re.compile(r"([A-Za-z_0-9:]+)<<<([^>]*)>>>\(")
-OPTIONS = re.compile(r"^<!-- options: (\S+) -->$")
+OPTIONS = re.compile(r"^<!-- options: (\S+)(?: with (\w+))? -->$")
 
 
 class Problem(Exception):
@@ -55,7 +55,7 @@ def blocks_of(page):
 
 
 def tables_of(page):
-    """Yields the line, the type, and the rows of each option table. A row maps headings to cells.
+    """Yields the line, a match of OPTIONS, and the rows of each option table. A row maps headings to cells.
     """
     lines = page.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, start=1):
@@ -73,7 +73,7 @@ def tables_of(page):
         if len(rows) < 3 or "default" not in rows[0]:
             raise Problem(f"{page}:{number}: expected a table with a column default")
         column = rows[0].index("default")
-        yield number, kind[1], [(row[0].strip("`"), row[column].strip("`")) for row in rows[2:]]
+        yield number, kind, [(row[0].strip("`"), row[column].strip("`")) for row in rows[2:]]
 
 
 def require_excerpt(root, at, words, lines):
@@ -157,13 +157,16 @@ def source_of(root, only):
                 for option, value in rows
                 if value
             )
+            begin, end = "", ""
+            if kind[2]:
+                begin, end = f"#ifdef PENSTOCK_PAGES_{kind[2].upper()}\n", "\n#endif"
             parts.append(
-                f'void {name}() {{\n#line {number} "{page}"\n'
-                f"  [[maybe_unused]] const {kind} in_this_order{{{written}}};\n"
+                f'{begin}void {name}() {{\n#line {number} "{page}"\n'
+                f"  [[maybe_unused]] const {kind[1]} in_this_order{{{written}}};\n"
                 f"  [[maybe_unused]] const auto& [{names}] = in_this_order;  // no others\n"
-                f"  const {kind} usual{{}};\n{checks}}}"
+                f"  const {kind[1]} usual{{}};\n{checks}}}{end}"
             )
-            calls.append(f'{{"{short}:{number}", {name}, false}},')
+            calls.append(begin + f'{{"{short}:{number}", {name}, false}},' + end)
     if found < 16:
         raise Problem(f"expected 16 blocks and tables or more, found {found}")
     return "\n".join([*parts, "int main() { return run_all({", *calls, "}); }"]) + "\n"

@@ -70,6 +70,9 @@
 #ifdef PENSTOCK_PAGES_JPEG
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 #endif
+#ifdef PENSTOCK_PAGES_JSON_LINES
+#include <penstock_ext/indexed/json/json_lines.hpp>
+#endif
 #ifdef PENSTOCK_PAGES_PNG
 #include <penstock_ext/image/png/png.hpp>
 #endif

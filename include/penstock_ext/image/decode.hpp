@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -22,6 +21,7 @@
 #include <penstock/data/chunk_context.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock_ext/blob/blob_source.hpp>
+#include <penstock_ext/blob/support/state_pool.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/geometry.hpp>
 #include <penstock_ext/image/image_decoder.hpp>
@@ -97,53 +97,6 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return {left, top, {end.width - left, end.height - top}};
 }
 
-/// A pool of objects that are expensive to create. A thread borrows an object for a chunk of
-/// samples. The pool grows to the maximum number of concurrent readers. Thread-safe. All leases
-/// must end before the pool is destroyed.
-template <class State>
-class decode_states {
- public:
-  /// Creates an empty pool, whose objects will be copies of `first`.
-  explicit decode_states(State first) : first_(std::move(first)) {}
-  decode_states(const decode_states&) = delete;
-  decode_states& operator=(const decode_states&) = delete;
-
-  /// Returns a state to the pool.
-  struct release {
-    void operator()(State* state) const noexcept {
-      const std::lock_guard lock{states->mutex_};
-      states->free_.emplace_back(state);
-    }
-    decode_states* states;
-  };
-  /// A borrowed object. The destructor returns it to the pool.
-  using lease = std::unique_ptr<State, release>;
-
-  /// Returns an idle object, or creates an object.
-  [[nodiscard]] lease take() {
-    {
-      const std::lock_guard lock{mutex_};
-      if (!free_.empty()) {
-        lease state{free_.back().release(), {this}};
-        free_.pop_back();
-        return state;
-      }
-    }
-    auto state = std::make_unique<State>(first_);
-    const std::lock_guard lock{mutex_};
-    // Reserves space for all objects, so that returning an object never allocates.
-    free_.reserve(made_ + 1);
-    ++made_;
-    return {state.release(), {this}};
-  }
-
- private:
-  const State first_;
-  std::mutex mutex_;  // guards the members below
-  std::vector<std::unique_ptr<State>> free_;
-  std::size_t made_ = 0;
-};
-
 /// A dataset of the decoded images of a blob source (see `decode_images`). `Held` is a blob source,
 /// or a pointer to a blob source that must outlive the dataset.
 template <penstock::record_type Record, class Held, image_geometry Geometry,
@@ -162,7 +115,7 @@ class decode_dataset {
       : held_(std::move(held)),
         geometry_(std::move(geometry)),
         scaled_(scaled),
-        states_(std::make_unique<decode_states<state>>(state{std::move(decoders), resize})) {}
+        states_(std::make_unique<state_pool<state>>(state{std::move(decoders), resize})) {}
 
   [[nodiscard]] std::uint64_t size() const { return source().size(); }
 
@@ -329,7 +282,7 @@ class decode_dataset {
   Held held_;
   Geometry geometry_;
   bool scaled_;
-  std::unique_ptr<decode_states<state>> states_;
+  std::unique_ptr<state_pool<state>> states_;
   std::unique_ptr<mean_bytes> read_ = std::make_unique<mean_bytes>();
 };
 

@@ -16,7 +16,9 @@
 #include <penstock/core/version.hpp>
 #include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/dataset.hpp>
+#include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
+#include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/parallel_for.hpp>
 #include <penstock_ext/indexed/sample_index.hpp>
 
@@ -33,13 +35,16 @@ namespace detail {
   return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
 }
 
-/// The lines of a file as samples. The index has the position of every 16th line.
-struct line_format {
-  static constexpr std::uint64_t step = 16;
+/// The lines of a file as samples. The index has the position of every `Step`-th line. `Number`
+/// identifies the format.
+template <std::uint64_t Step, std::uint64_t Number>
+struct basic_line_format {
+  static constexpr std::uint64_t step = Step;
 
-  [[nodiscard]] static std::uint64_t number() noexcept { return 1; }
+  [[nodiscard]] static std::uint64_t number() noexcept { return Number; }
 
   /// Finds the lines of `data` with `workers` threads, each of which scans `chunk` bytes at a time.
+  /// Throws `file_format_error` for a compressed file.
   template <class Report>
   [[nodiscard]] static found_samples scan(const mapped_file& data, std::size_t workers,
                                           const Report& report,
@@ -53,6 +58,10 @@ struct line_format {
     };
     const std::string_view all{reinterpret_cast<const char*>(data.bytes().data()),
                                data.bytes().size()};
+    const foreign_format format = foreign_format_of(data.bytes());
+    if (format.is_compressed) {
+      throw file_format_error(data.path(), 0, "lines of text", foreign_text(data.bytes()));
+    }
     found_samples found{.marks = {0}};
     std::size_t begin = 0;  // start of the first line whose end is not found yet
     std::vector<piece> pieces(workers);
@@ -101,13 +110,38 @@ struct line_format {
   }
 };
 
+/// The format of `text_lines`.
+using line_format = basic_line_format<16, 1>;
+
+/// A memory-mapped text file with the index of its lines. Movable. Reading is thread-safe.
+template <class Format>
+class indexed_lines : public indexed_file<Format> {
+ public:
+  using indexed_file<Format>::indexed_file;
+
+ protected:
+  /// Returns line `index`, which must be less than size(). Throws `file_corrupt` if the index
+  /// contradicts the file.
+  [[nodiscard]] std::string_view line(std::uint64_t index) const {
+    const auto bytes = this->group(index);
+    std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    for (std::uint64_t before = index % Format::step; before > 0; --before) {
+      text.remove_prefix((std::min)(text.find('\n'), text.size() - 1) + 1);
+      if (text.empty()) this->fail_to_find(index);
+    }
+    // With the position of every line, the group ends at the end of the line.
+    const bool ends_there = Format::step == 1 && text.ends_with('\n');
+    return without_return(text.substr(0, ends_there ? text.size() - 1 : text.find('\n')));
+  }
+};
+
 /// The lines of one file of `text_lines`. Reading is thread-safe.
-class lines_file : public indexed_file<line_format> {
+class lines_file : public indexed_lines<line_format> {
  public:
   using record_type = text_line;
 
   lines_file(mapped_file data, sample_index index)
-      : indexed_file<line_format>(std::move(data), std::move(index)),
+      : indexed_lines<line_format>(std::move(data), std::move(index)),
         extents_{{.longest = static_cast<std::size_t>(std::max<std::uint64_t>(longest(), 1))}} {}
 
   [[nodiscard]] const record_extents<text_line>& extents() const noexcept { return extents_; }
@@ -124,17 +158,6 @@ class lines_file : public indexed_file<line_format> {
   }
 
  private:
-  // Returns line `index`, which must be less than size().
-  [[nodiscard]] std::string_view line(std::uint64_t index) const {
-    const auto bytes = group(index);
-    std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-    for (std::uint64_t before = index % line_format::step; before > 0; --before) {
-      text.remove_prefix((std::min)(text.find('\n'), text.size() - 1) + 1);
-      if (text.empty()) fail_to_find(index);
-    }
-    return without_return(text.substr(0, text.find('\n')));
-  }
-
   record_extents<text_line> extents_;
 };
 
@@ -163,7 +186,8 @@ class text_lines : public detail::concat_dataset<detail::part_list<detail::lines
   /// - `file_unwritable` if an index cannot be written. If its folder is not writable, throws before
   ///   the scan;
   /// - `file_changed` if a file changes while its index is built;
-  /// - `file_format_error` if the file in the place of an index is not an index;
+  /// - `file_format_error` if a file is compressed, or if the file in the place of an index is not
+  ///   an index;
   /// - with `stale_index::reject`, `file_format_error` for the index of other data, and
   ///   `file_truncated` or `file_corrupt` for a damaged index;
   /// - `option_error` for an empty list or 0 workers.

@@ -26,6 +26,7 @@
 #include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
+#include <penstock_ext/indexed/detail/record_fields.hpp>
 #include <penstock_ext/indexed/sample_index.hpp>
 
 namespace penstock {
@@ -163,13 +164,6 @@ struct tf_feature {
   bool is_there = false;
 };
 
-/// True if the extents of a field that is not ragged are known only at run time.
-template <class>
-inline constexpr bool has_dyn_field = false;
-template <class... Fields>
-inline constexpr bool has_dyn_field<record<Fields...>> =
-    ((Fields::extents_type::dynamic_rank > 0 && !Fields::is_ragged) || ...);
-
 /// The records of one file of `tf_examples`. Reading is thread-safe.
 template <record_type Record>
 class tf_examples_file : public indexed_file<tf_record_format> {
@@ -179,7 +173,12 @@ class tf_examples_file : public indexed_file<tf_record_format> {
   tf_examples_file(mapped_file data, sample_index index,
                    const std::optional<record_extents<Record>>& extents, bool verify)
       : indexed_file<tf_record_format>(std::move(data), std::move(index)),
-        extents_(extents ? *extents : bounds(std::make_index_sequence<Record::size>{})),
+        extents_(given_or_bounded<Record>(extents,
+                                          [this]<class Field>() {
+                                            const bool is_float =
+                                                std::is_same_v<typename Field::value_type, float>;
+                                            return longest() / (is_float ? sizeof(float) : 1);
+                                          })),
         verify_(verify) {}
 
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return extents_; }
@@ -213,24 +212,7 @@ class tf_examples_file : public indexed_file<tf_record_format> {
 
   template <std::size_t Index>
   [[nodiscard]] static const std::string& name() {
-    static const std::string text = Record::template field_at<Index>::key.str();
-    return text;
-  }
-
-  // The most values that the longest record can have.
-  template <std::size_t... Is>
-  [[nodiscard]] record_extents<Record> bounds(std::index_sequence<Is...>) const {
-    const auto of_field = [&]<std::size_t Index>() {
-      using field = typename Record::template field_at<Index>;
-      typename field::extents_type lengths{};
-      if constexpr (field::is_ragged) {
-        const bool is_float = std::is_same_v<typename field::value_type, float>;
-        lengths.longest = static_cast<std::size_t>(
-            std::max<std::uint64_t>(longest() / (is_float ? sizeof(float) : 1), 1));
-      }
-      return lengths;
-    };
-    return { of_field.template operator()<Is>()... };
+    return field_name<Record, Index>();
   }
 
   [[nodiscard]] std::span<const std::byte> record(std::uint64_t index) const {

@@ -185,6 +185,17 @@ TEST_CASE("fields take lists whose values fit", "[indexed]") {
         std::vector<float>{1.5F});
 }
 
+TEST_CASE("a list fills a field whose extents are passed", "[indexed]") {
+  const test::temp_dir folder;
+  using table = ps::record<ps::field<"x", std::int64_t, ps::dyn, 2>>;
+  const std::string list = message(1, varint(7) + varint(8));
+  const ps::tf_examples<table> data{
+      {tf_file(folder, "table", tf_record(example(feature("x", 3, list))))},
+      ps::record_extents<table>{{1}}};
+  ps::loader loader{data, ps::sequential{}, {.batch_size = 1, .workers = 0}};
+  for (auto& batch : loader.epoch(0)) CHECK(ps::get<"x">(batch)(0, 0, 1) == 8);
+}
+
 TEST_CASE("a feature that does not match its field is an error", "[indexed][fault:files-28]") {
   const test::temp_dir folder;
   using label = ps::field<"x", std::uint16_t>;

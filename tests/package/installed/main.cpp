@@ -26,6 +26,9 @@
 #ifdef WITH_JPEG
 #include <penstock_ext/image/jpeg/jpeg.hpp>  // needs jpeglib.h, which comes with penstock::jpeg
 #endif
+#ifdef WITH_JSON_LINES
+#include <penstock_ext/indexed/json/json_lines.hpp>  // needs simdjson.h
+#endif
 #ifdef WITH_MDS
 #include <penstock_ext/blob/mds/mds_shards.hpp>  // needs nlohmann-json, which comes with penstock::mds
 #endif
@@ -67,6 +70,11 @@ int main() {
 #endif
 #ifdef WITH_JPEG
   std::printf("JPEG: %d\n", penstock::jpeg_decoder{}.matches({}));
+#endif
+#ifdef WITH_JSON_LINES
+  using number = penstock::record<penstock::field<"x", float>>;
+  static_assert(penstock::dataset<penstock::json_lines<number>>);
+  std::printf("simdjson %s\n", simdjson::get_active_implementation()->name().c_str());
 #endif
 #ifdef WITH_LOCKFREE
   penstock::batch_queue<int, penstock::single_producer_single_consumer> queue{4};

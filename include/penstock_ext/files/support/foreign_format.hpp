@@ -23,6 +23,7 @@ struct foreign_format {
   /// True if raw values may follow a header, so that a reader that skips the header can read the
   /// file.
   bool may_hold_values = false;
+  bool is_compressed = false;  ///< true if the file contains one compressed file
 };
 
 /// A format that is recognized by its magic number.
@@ -46,7 +47,7 @@ inline constexpr foreign_format parquet_format{"a Parquet file",
 inline constexpr foreign_format zip_format{
     "a zip or npz file", "unzip it, or read an npz file with penstock::npz", true};
 inline constexpr foreign_format zstd_format{
-    "a zstd file", "unpack it with unzstd, or open an IDX file with penstock::zstd"};
+    "a zstd file", "unpack it with unzstd, or open an IDX file with penstock::zstd", false, true};
 inline constexpr foreign_format pickle_format{"a Python pickle",
                                               "save the values as raw bytes or with numpy.save"};
 
@@ -55,9 +56,9 @@ inline constexpr format_magic format_magics[] = {
     {"PK\x03\x04", 0, zip_format},
     {"PK\x05\x06", 0, zip_format},
     {"\x28\xb5\x2f\xfd", 0, zstd_format},
-    {"\xfd\x37zXZ", 0, {"an xz file", "unpack it with unxz"}},
-    {"1AY&SY", 4, {"a bzip2 file", "unpack it by bunzip2"}},
-    {"\x04\x22\x4d\x18", 0, {"an lz4 file", "unpack it with unlz4"}},
+    {"\xfd\x37zXZ", 0, {"an xz file", "unpack it with unxz", false, true}},
+    {"1AY&SY", 4, {"a bzip2 file", "unpack it with bunzip2", false, true}},
+    {"\x04\x22\x4d\x18", 0, {"an lz4 file", "unpack it with unlz4", false, true}},
     {"PAR1", 0, parquet_format},
     {"PARE", 0, parquet_format},
     {"ARROW1", 0, arrow_format},
@@ -88,7 +89,8 @@ inline constexpr format_magic format_magics[] = {
   const auto byte = [&](std::size_t at) { return std::to_integer<unsigned>(bytes[at]); };
   if (bytes.size() < 12) return {};
   if (text.starts_with("\x1f\x8b\x08") && byte(3) < 0x20) {  // the other flags are reserved
-    return {"a gzip file", "unpack it with gunzip, or open an IDX file with penstock::gzip"};
+    return {"a gzip file", "unpack it with gunzip, or open an IDX file with penstock::gzip", false,
+            true};
   }
   if (text.starts_with("\xff\xd8\xff") && byte(3) >= 0xc0 && byte(3) < 0xff) {
     return {"a JPEG image", "decode it, see penstock::image_decoder"};
