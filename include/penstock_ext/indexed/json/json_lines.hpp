@@ -260,7 +260,7 @@ class json_lines_file : public indexed_lines<json_line_format> {
 ///
 /// Files are memory-mapped and must not change while they are open. Truncating an open file kills
 /// the process. The sample origin (`origin_of`) contains the file and the line, counted from 0.
-/// Movable, not copyable.
+/// Movable, not copyable. nvcc cannot compile this header, because it cannot compile simdjson 3.0.
 ///
 /// Reading is thread-safe, and throws `json_line_error` if a line is empty, not an object, not
 /// UTF-8, or does not match the record, and `file_corrupt` if the file has changed. `lengths` also
