@@ -42,6 +42,7 @@ install(
         "${CMAKE_CURRENT_LIST_DIR}/penstock_libraries.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvimgcodec.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvtx.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_sndfile.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_torch.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_xxhash.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_zstd.cmake"

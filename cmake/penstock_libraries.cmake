@@ -3,8 +3,9 @@
 # penstock-config.cmake, so that this project and its users search in the same way.
 
 set(penstock_components_with_libraries
-    cache gzip hdf5 http jpeg json_lines lockfree mds nvimgcodec parquet png safetensors search torch zstd
+    audio cache gzip hdf5 http jpeg json_lines lockfree mds nvimgcodec parquet png safetensors search torch zstd
 )
+set(penstock_audio_libraries penstock::libsndfile)
 set(penstock_cache_libraries penstock::libxxhash)
 set(penstock_gzip_libraries ZLIB::ZLIB)
 set(penstock_hdf5_libraries penstock::libhdf5 ZLIB::ZLIB)
@@ -35,6 +36,7 @@ set(penstock_libraries
     "Boost::headers|penstock_boost.cmake|Boost 1.74|Debian: libboost-dev"
     "penstock::libnvimgcodec|penstock_nvimgcodec.cmake|nvImageCodec 0.9|PyPI: nvidia-nvimgcodec-cu13"
     "penstock::arrow|penstock_arrow.cmake|Arrow C++ with Parquet|pip: pyarrow"
+    "penstock::libsndfile|penstock_sndfile.cmake|libsndfile|Debian: libsndfile1-dev"
     "penstock::libhdf5|penstock_hdf5.cmake|libhdf5 1.10.5|Debian: libhdf5-dev"
     "penstock::libtorch|penstock_torch.cmake|libtorch 1.13|Debian: libtorch-dev"
     "penstock::libxxhash|penstock_xxhash.cmake|libxxhash 0.8|Debian: libxxhash-dev"

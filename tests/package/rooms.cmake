@@ -8,7 +8,7 @@
 cmake_minimum_required(VERSION 3.25)
 set(rooms core threads observe order data device memory faults resume load transfer cuda)
 set(extensions lockfree results samplers signals quarantine files adaptors bulk narrow report store
-    blob image table text indexed interop intake streamed serve ranks search
+    blob image table text indexed audio interop intake streamed serve ranks search
 )
 foreach(extension IN LISTS extensions)
   list(APPEND rooms "ext:${extension}")

@@ -79,6 +79,9 @@
 #ifdef PENSTOCK_PAGES_HTTP
 #include <penstock_ext/store/http/http_store.hpp>
 #endif
+#ifdef PENSTOCK_PAGES_AUDIO
+#include <penstock_ext/audio/audio_clips.hpp>
+#endif
 #ifdef PENSTOCK_PAGES_HDF5
 #include <penstock_ext/indexed/hdf5/hdf5_dataset.hpp>
 #endif

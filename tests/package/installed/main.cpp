@@ -17,6 +17,9 @@
 
 #include <penstock_ext/files/gzip/gzip.hpp>
 #endif
+#ifdef WITH_AUDIO
+#include <penstock_ext/audio/audio_clips.hpp>  // needs sndfile.h, which comes with penstock::audio
+#endif
 #ifdef WITH_HDF5
 #include <penstock_ext/indexed/hdf5/hdf5_dataset.hpp>  // needs hdf5.h, which comes with penstock::hdf5
 #endif
@@ -54,6 +57,10 @@
 #include <cstdio>
 
 int main() {
+#ifdef WITH_AUDIO
+  std::printf("%s\n", ::sf_version_string());
+  static_assert(penstock::dataset<penstock::audio_clips<float>>);
+#endif
 #ifdef WITH_CACHE
   std::printf("sum: %llx\n", static_cast<unsigned long long>(penstock::detail::checksum({})));
 #endif
