@@ -230,7 +230,7 @@ class hdf5_index {
   [[nodiscard]] static std::string message() {
     std::string text;
     const auto append = [](unsigned number, const ::H5E_error2_t* problem, void* out) -> ::herr_t {
-      if (number == 0) *static_cast<std::string*>(out) = problem->desc;
+      if (number == 0 && problem->desc != nullptr) *static_cast<std::string*>(out) = problem->desc;
       return 0;
     };
     ::H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, append, &text);
