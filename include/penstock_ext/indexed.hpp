@@ -3,6 +3,7 @@
 
 /// Datasets over files whose samples have no fixed place. An index is built once and kept.
 
+#include <penstock_ext/indexed/prefixed_records.hpp>
 #include <penstock_ext/indexed/sample_index.hpp>
 #include <penstock_ext/indexed/text_lines.hpp>
 #include <penstock_ext/indexed/tf_examples.hpp>
