@@ -34,6 +34,7 @@
 #include <penstock/observe.hpp>
 #include <penstock/penstock.hpp>
 #include <penstock_ext/adaptors.hpp>
+#include <penstock_ext/adaptors/filter.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/blob/stored_blobs.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>
