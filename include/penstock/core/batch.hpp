@@ -185,8 +185,8 @@ using like = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 
 }  // namespace detail
 
-/// A reference to one sample, wherever it is stored. A dataset writes samples into the slab of a
-/// batch. A `map` function reads a `const_sample` from a slab or from arrays of the dataset.
+/// A reference to a single sample in any memory. A dataset writes samples into the slab of a batch.
+/// A `map` function reads a `const_sample` from a slab or from arrays of the dataset.
 ///
 /// `get<"name">()` returns a `tensor_view` with the extents of the field, or a reference if the
 /// field is a scalar: `get<"label">(out) = 3`. The view of a ragged field has the length of the
@@ -362,7 +362,7 @@ class basic_batch_view {
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   /// Returns the batch position of the first sample in the view.
   [[nodiscard]] constexpr std::size_t first() const noexcept { return first_; }
-  /// Returns the address of the batch. The view may start at a later sample.
+  /// Returns the address of the whole batch, even if the view starts at a later sample.
   [[nodiscard]] constexpr Byte* slab() const noexcept {
     lease_.require_alive();
     return slab_;

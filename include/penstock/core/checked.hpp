@@ -52,7 +52,7 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The message about the use of a lease that does not hold a batch.
+/// The message for the use of a lease that does not hold a batch.
 inline constexpr const char* lease_without_batch =
     "a lease was used that holds no batch: it was moved from, released by release_after, never "
     "held a batch, or was captured by reference in work that ran after the loop body. Capture the "
@@ -199,15 +199,16 @@ class lease_record {
     streams_.store(streams, std::memory_order_relaxed);
     if (!runs_a_stream()) ended_by_.store(this_thread(), std::memory_order_relaxed);
   }
-  /// Records that a stream has reached the end of the lease. Returns true for the last stream,
-  /// which then sees the effects of the work on all streams.
+  /// Records that a stream has reached the end of the lease. Returns true for the last stream to do
+  /// so. The work of all streams is then visible to the caller.
   [[nodiscard]] bool is_behind_last_stream() noexcept {
     return streams_.fetch_sub(1, std::memory_order_acq_rel) == 1;
   }
 
   /// Reports an error in the use of lease `serial`.
   [[noreturn]] void fail(std::uint64_t serial, const char* what) const noexcept {
-    // Acquire: `named_` must be read after `epoch_` and `index_`, which it identifies.
+    // Acquire ordering, because `named_` must be read after `epoch_` and `index_`. `named_` is the
+    // serial number of the lease that they describe.
     const std::uint64_t epoch = epoch_.load(std::memory_order_acquire);
     const std::uint64_t index = index_.load(std::memory_order_acquire);
     const bool is_named = named_.load(std::memory_order_relaxed) == serial;
@@ -346,14 +347,14 @@ inline void forbid([[maybe_unused]] const void* data, [[maybe_unused]] std::size
   ASAN_POISON_MEMORY_REGION(data, bytes);
 #endif
 }
-/// Makes the memory accessible again after `forbid`.
+/// Makes memory accessible again after a call of `forbid`.
 inline void allow([[maybe_unused]] const void* data, [[maybe_unused]] std::size_t bytes) noexcept {
 #if defined(PENSTOCK_ADDRESS_SANITIZER)
   ASAN_UNPOISON_MEMORY_REGION(data, bytes);
 #endif
 }
 
-/// A device lease that has ended on the host while streams may still use its memory.
+/// A device lease that has ended on the host, while work on streams may still use its memory.
 class ended_lease {
  public:
   explicit ended_lease(lease_record* record) noexcept : record_(record) {}
@@ -369,8 +370,8 @@ class ended_lease {
       then();
       lease_records::all().release(record);
     };
-    // Does not wait for room in the queue, because making room may depend on the caller's next
-    // actions.
+    // Does not wait for room in the queue, because other threads may make room only after the
+    // caller continues.
     if constexpr (requires { stream.launch_without_wait(end); }) {
       stream.launch_without_wait(end);
     } else if constexpr (requires { stream.launch(end); }) {

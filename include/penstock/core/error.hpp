@@ -243,8 +243,9 @@ class [[gnu::visibility("default")]] ragged_overflow : public error {
   std::uint64_t capacity_;
 };
 
-/// Thrown if the consumer requests a batch while leases hold every slot, because the wait might
-/// never end. A program that ends leases on other threads can set `exhausted_action::wait`.
+/// Thrown if the consumer requests a batch while all slots are held by leases, because waiting for
+/// a slot might never end. A program that ends leases on other threads can set
+/// `exhausted_action::wait`.
 class [[gnu::visibility("default")]] leases_exhausted : public error {
  public:
   using error::error;
@@ -306,7 +307,7 @@ struct failure {
   /// - "length": the length of a ragged sample, or the capacity for it.
   /// - "order": the sampler, or the size of the dataset.
   /// - "lengths": a request for batch lengths that has not returned.
-  /// - "batch": a `map_batch` function.
+  /// - "batch": the function of a `map_batch`.
   /// - "transfer": the copy to the device.
   /// - "results": the copy of the results to the host, or the result consumer.
   std::string_view stage;

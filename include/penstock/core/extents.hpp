@@ -40,8 +40,8 @@ inline constexpr std::size_t dynamic_count = (std::size_t{0} + ... + (Extents ==
 /// `dyn`. Only dynamic extents are stored. Usable in kernels.
 template <std::size_t... Extents>
 class extents : detail::dynamic_extents<detail::dynamic_count<Extents...>> {
-  // Base classes are used here and in views, because nvcc 13.0 lays out types with
-  // [[no_unique_address]] members differently on the device and on the host.
+  // Extents and views use base classes instead of [[no_unique_address]] members, because nvcc 13.0
+  // lays out types with such members differently on the device and on the host.
   using stored = detail::dynamic_extents<detail::dynamic_count<Extents...>>;
 
  public:

@@ -113,8 +113,8 @@ class batch_layout {
   [[nodiscard]] constexpr std::size_t sample_bytes() const noexcept {
     using field = typename Record::template field_at<Index>;
     if constexpr (field::extents_type::dynamic_rank == 0) {
-      // Computes a constant, so that copying a sample with fixed extents compiles to straight-line
-      // code.
+      // The value is a compile-time constant, so copying a sample with fixed extents compiles to
+      // straight-line code.
       return typename field::extents_type{}.size() * sizeof(typename field::value_type);
     } else {
       return sample_bytes_[Index];
@@ -240,8 +240,8 @@ class batch_layout {
     end = (end + used + next - 1) / next * next;
   }
 
-  // About half the range, so that the sum of two checked terms does not wrap. A multiple of the
-  // alignment, so that rounding up does not exceed the limit.
+  // The limit is about half of the range, so that the sum of two checked terms does not wrap. The
+  // limit is also a multiple of the alignment, so that rounding up does not exceed the limit.
   static constexpr std::size_t limit = (std::numeric_limits<std::size_t>::max)() / 2 / page * page;
 
   record_extents<Record> lengths_;

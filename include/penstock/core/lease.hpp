@@ -20,9 +20,9 @@ inline namespace PENSTOCK_ABI {
 namespace detail {
 
 /// Deletes an object after the last lease that shared it. The destructor of the object waits for
-/// the streams that use its slots. If work on such a stream ended the last lease, the stream would
-/// wait for itself. In that case, the deletion is queued on the stream, after all work that is
-/// already queued. No slot event can be recorded later, because no lease is left. An object that
+/// the streams that use its slots. If the last lease ends in work on such a stream, the stream
+/// would wait for itself. In that case, the deletion is queued on the stream, after all work that
+/// is already queued. No slot event can be recorded later, because no lease is left. An object that
 /// must not be destroyed in a child created by fork() has a member `is_in_child()`, which returns
 /// true there.
 template <class StreamRef>
@@ -44,7 +44,8 @@ void delete_outside_of_work<StreamRef>::run(void* last, void (*destroy)(void*) n
       try {
         stream->launch([=]() noexcept { destroy(last); });
       } catch (...) {
-        // If the launch cannot be allocated, the object leaks, because work may still use it.
+        // If the memory for queuing the deletion cannot be allocated, the object leaks, because
+        // work may still use the object.
       }
       return;
     }

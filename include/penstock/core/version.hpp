@@ -11,7 +11,7 @@
 #error "penstock supports Linux with GCC >= 12, clang >= 14 or nvcc >= 12.4"
 #elif __cplusplus < 202002L
 #error "penstock needs C++20: compile with -std=c++20 (nvcc: -std=c++20 as well)"
-// The missing file stops the compiler before it reports many errors.
+// Including a missing file stops the compiler before it reports many errors.
 #include "penstock needs C++20"
 #elif !defined(__cpp_exceptions)
 #error "penstock needs exceptions: compile without -fno-exceptions"

@@ -28,8 +28,8 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Makes the calling thread's sleeps end on time while this object lives. By default, Linux may
-/// extend a sleep by 50 us, in which time two megabytes could be copied.
+/// Makes the sleeps of the calling thread end on time for the lifetime of this object. By default,
+/// Linux may extend a sleep by 50 us, which is long enough to copy two megabytes.
 class precise_naps {
  public:
   precise_naps() noexcept : slack_(::prctl(PR_GET_TIMERSLACK)) {
@@ -64,9 +64,10 @@ class precise_naps {
 ///
 ///     ps::cuda_device device{0, pool};  // `pool` outlives all loaders, feeds and leases
 ///
-/// Copies of a device refer to the same resource. Loaders, feeds and everything else that is made
-/// with the device allocate all of their device memory from it, at construction and, with
-/// `depth = automatic`, in the loop. A device that is made from a stream has no resource.
+/// Copies of a device refer to the same resource. All objects that are constructed with the device,
+/// such as loaders and feeds, allocate all of their device memory from this resource: at
+/// construction and, with `depth = automatic`, in the loop. A device that is made from a stream has
+/// no resource.
 class cuda_device {
  public:
   using stream_type = cuda_stream;
@@ -107,9 +108,9 @@ class cuda_device {
     return a.ordinal_ == b.ordinal_;
   }
 
-  /// Returns the host's NUMA node next to this device, as reported by the driver or, failing that,
-  /// by sysfs. Returns `std::nullopt` if neither reports one. Throws `cuda_error` if a CUDA call
-  /// fails.
+  /// Returns the host's NUMA node that is closest to this device, as reported by the driver or, if
+  /// the driver does not report it, by sysfs. Returns `std::nullopt` if neither reports a node.
+  /// Throws `cuda_error` if a CUDA call fails.
   [[nodiscard]] std::optional<int> host_node() const {
     const int node = detail::nearest_node(ordinal_);
     return node < 0 ? std::nullopt : std::optional<int>{node};
@@ -192,7 +193,7 @@ class cuda_device {
   void synchronize(const event_type& event, const Nap& nap) const {
     const detail::scoped_context context{ordinal_};
     const detail::scoped_relaxed_capture relaxed;
-    // Polling would overwrite a pending error of the program.
+    // Does not poll, because polling would overwrite a pending error of the program.
     if (event.is_polled() && detail::pending_error() == cudaSuccess) return poll(event, nap);
     detail::cuda_wait("cudaEventSynchronize", [&] { return cudaEventSynchronize(event.get()); });
   }
@@ -217,8 +218,8 @@ class cuda_device {
     detail::cuda_wait("cudaDeviceSynchronize", [] { return cudaDeviceSynchronize(); });
   }
 
-  /// Returns true if `failure`, which a call has thrown, means that no work can be running: the
-  /// context is lost, the driver is being unloaded, or the process was forked.
+  /// Returns true if `failure`, the exception that a call has thrown, means that no work can be
+  /// running. The context is then lost, the driver is being unloaded, or the process was forked.
   [[nodiscard]] static bool is_dead_after(const std::exception_ptr& failure) noexcept {
     try {
       std::rethrow_exception(failure);
@@ -360,7 +361,7 @@ class cuda_device {
                       [&] { return cudaMemcpyAsync(to, from, bytes, kind, stream.get()); });
   }
 
-  /// Polls until the event is complete: just once if it already is.
+  /// Polls until the event is complete. If the event is already complete, polls only once.
   template <class Nap>
   static void poll(const event_type& event, const Nap& nap) {
     constexpr std::chrono::microseconds longest{100};

@@ -187,7 +187,8 @@ template <class Error>
   }
 }
 
-/// Throws the pending error of the program from the thread's last-error slot.
+/// Throws `pending`, an error that the program left unchecked in the last-error slot of this
+/// thread.
 [[noreturn]] inline void throw_pending(cudaError_t pending, const cuda_site& site) {
   switch (pending) {
     case cudaErrorInsufficientDriver:  // returned from every call if the runtime cannot start

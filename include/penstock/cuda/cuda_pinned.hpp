@@ -85,7 +85,7 @@ inline void touch_pages(std::byte* data, std::size_t length, std::size_t page,
   try {
     helpers.reserve(threads - 1);
     for (; next < threads; ++next) helpers.emplace_back(touch, next);
-  } catch (...) {  // No thread could be started, so the calling thread touches the rest.
+  } catch (...) {  // No more threads can be started, so the calling thread touches the rest.
   }
   touch(0);
   for (; next < threads; ++next) touch(next);
@@ -159,8 +159,8 @@ class [[gnu::visibility("default")]] pinning_failed : public out_of_memory {
   std::size_t locked_;
 };
 
-/// Thrown if part of the memory is already page-locked by the program, another library or another
-/// `registered_memory`.
+/// Thrown if a part of the memory has already been page-locked by the program, by another library,
+/// or by another `registered_memory`.
 class [[gnu::visibility("default")]] memory_already_registered : public cuda_error {
  public:
   using cuda_error::cuda_error;
@@ -221,8 +221,8 @@ struct registration_plan {
 /// or 4 GB.
 inline constexpr std::size_t max_registration = std::size_t{1} << 30;
 
-/// The registration size above which the system may report a lack of memory merely because of the
-/// size.
+/// The system may reject a registration above this size with an out-of-memory error, even if enough
+/// memory is available.
 inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
 
 /// Returns the plan for `bytes` bytes at `address` if copies read at most `unit` bytes at multiples
@@ -245,8 +245,8 @@ inline constexpr std::size_t doubtful_registration = std::size_t{256} << 30;
 
 // ---- page-locking -------------------------------------------------------------------------------
 
-/// The number of bytes that the library has page-locked in this process, for messages. Relaxed,
-/// because no other data depends on this count.
+/// The number of bytes that the library has page-locked in this process, for messages. Relaxed
+/// ordering suffices, because no other data depends on this count.
 inline std::atomic<std::size_t> page_locked_bytes{0};
 
 inline void record_locked(std::size_t bytes) noexcept {
@@ -281,8 +281,8 @@ inline void record_unlocked(std::size_t bytes) noexcept {
       "page-locking (memory.pageable_fallback)");
 }
 
-/// Specifies whether a block was mapped and registered as planned, or allocated by `cudaHostAlloc`.
-/// Stored after the last byte of the block.
+/// The way in which a block was allocated: mapped and registered as planned, or with
+/// `cudaHostAlloc`. Stored after the last byte of the block.
 enum class pinned_by : std::uint64_t {
   registration = 0x7265676973746572U,
   allocation = 0x616c6c6f63617465U,
@@ -363,7 +363,7 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
   const registration_plan plan = plan_pinned(bytes, unit, sizes);
   const scoped_device current{ordinal};
   const scoped_relaxed_capture relaxed;
-  // Also applies to pages that the driver allocates.
+  // The preferred node also applies to pages that the driver allocates.
   const scoped_node policy{nearest_node(ordinal)};
   if (!plan.is_mapped()) return cuda_host_alloc(bytes, bytes);
   std::string before;
@@ -371,8 +371,8 @@ inline void unregister_pieces(const registration_plan& plan, std::byte* data,
     page_mapping pages{mapped_length(bytes, sizes), bytes};
     touch_pages(pages.data(), plan.length, sizes.page, touching_threads(plan.length));
     std::size_t which = 0;
-    // Registers the pieces one by one, because threads only help with page faults, and the pages
-    // are already present.
+    // Registers the pieces one by one. Several threads would only help with page faults, and the
+    // pages are already present.
     const cudaError_t code = register_pieces(
         plan, pages.data(), cudaHostRegisterPortable | cudaHostRegisterMapped, which);
     if (code == cudaSuccess) {

@@ -113,7 +113,8 @@ class device_memory_ref {
 namespace detail {
 
 /// Clears the thread's last-error slot at the end of a scope. No error is pending when the scope
-/// begins (`scoped_device`), so the error belongs to the resource, which reports it by its result.
+/// begins (see `scoped_device`). Therefore, any error at its end comes from the resource, which has
+/// already reported the failure by its result.
 struct resource_error_scope {
   resource_error_scope() = default;
   resource_error_scope(resource_error_scope&&) = delete;

@@ -22,8 +22,8 @@ inline namespace PENSTOCK_ABI {
 ///
 /// The return type of a function becomes the value type of the field. In this example,
 /// `field<"image", std::uint8_t, 28, 28>` is copied, and the consumer receives `field<"image",
-/// float, 28, 28>`. Functions must be trivially copyable and are called as const. A `__device__`
-/// lambda (--extended-lambda) must declare its return type, such as `-> float`.
+/// float, 28, 28>`. Functions must be trivially copyable and are called through a const reference.
+/// A `__device__` lambda (--extended-lambda) must declare its return type, such as `-> float`.
 template <name... Names, class... Fs>
   requires(sizeof...(Names) > 0 && sizeof...(Names) == sizeof...(Fs))
 // The result type is written out, because nvcc 13.0 passes an unknown name to the host compiler for

@@ -142,7 +142,7 @@ class step_graphs {
   /// Runs `step` for the batch on `stream`, or replays the step if it was captured before. Blocks
   /// only during the first launch. If the program is capturing `stream`, calls the step to queue
   /// its work in that capture and does not store a graph, because graphs cannot be launched during
-  /// a capture. Throws the exceptions of the step. Throws `capture_in_progress` if the step does
+  /// a capture. Propagates exceptions from the step. Throws `capture_in_progress` if the step does
   /// something that cannot be captured. Throws `std::logic_error` if the step did not queue work on
   /// its stream, if the batch address differs from the captured address (another feed), if the
   /// batch is on another device, or if its lease does not wait for `stream`. After an exception, no
@@ -298,7 +298,8 @@ class step_graphs {
     try {
       step(on);
     } catch (...) {
-      // Ignores the capture error, because the exception of the step is reported.
+      // Ignores errors of the capture, because the exception that the step has thrown is reported
+      // instead.
       static_cast<void>(end_capture(on));
       static_cast<void>(cudaGetLastError());
       throw;

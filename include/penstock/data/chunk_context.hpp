@@ -31,9 +31,9 @@ class chunk_context {
     return sample_generator{key_.at_stage(first_stage_ + stage), samples_[i]};
   }
 
-  /// Records that the chunk's sample `i` is being read. `last_failure()` reports this sample if it
-  /// throws, and a stall warning reports it if it hangs. If `i` is out of range, the chunk's first
-  /// sample is reported and marked inexact.
+  /// Records that the chunk's sample `i` is being read. If the read throws, `last_failure()`
+  /// reports this sample. If the read hangs, a stall warning reports it. If `i` is out of range,
+  /// the chunk's first sample is reported instead, and the report is marked inexact.
   void at(std::size_t i) const noexcept {
     progress_->store(first_ + i, std::memory_order_relaxed);  // orders no other memory accesses
     if (times_ != nullptr) [[unlikely]]

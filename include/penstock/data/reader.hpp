@@ -135,16 +135,18 @@ class reader {
 
 namespace detail {
 
-// After the first kilobyte of a row, the hardware prefetcher has detected the stream.
+// Prefetches at most one kilobyte, after which the hardware prefetcher has detected the stream.
 inline constexpr std::size_t prefetch_bytes = 1024;
 
 inline void prefetch_row(const std::byte* row, std::size_t bytes) noexcept {
   constexpr std::size_t line = 64;
   const std::size_t count = (std::min)(bytes, prefetch_bytes);
   for (std::size_t b = 0; b < count; b += line) __builtin_prefetch(row + b);
-  // A row need not be aligned to cache lines, so its last byte may be in an additional line.
+  // A row need not start at a cache line boundary, so its last byte may lie in an additional cache
+  // line.
   if (count > 0) __builtin_prefetch(row + count - 1);
-  // Without this, GCC would treat the function as having no effect and remove its calls.
+  // Without this statement, GCC would assume that the function has no effect, and would remove
+  // calls to it.
   asm volatile("");
 }
 

@@ -87,7 +87,7 @@ class stream_time {
 
  private:
   host_clock::time_point busy_until_{};
-  // Written before the release store that publishes the operation as complete.
+  // The end times are written before the release store that publishes the operation as complete.
   std::array<std::atomic<host_clock::rep>, remembered> ends_{};
 };
 
@@ -145,7 +145,7 @@ class operation {
   alignas(std::max_align_t) std::byte storage_[bytes];
 };
 
-/// The action of a push if the ring is full.
+/// Specifies what a push does if the ring is full.
 enum class when_ring_full : unsigned char {
   wait,   ///< waits for room, except on the thread of the queue
   spill,  ///< stores the operation on the heap
@@ -199,8 +199,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     return true;
   }
 
-  /// Counts a use in a checked build that does not push but may show the progress of the queue to
-  /// the host.
+  /// In a checked build, counts a use of the queue that pushes no operation, but may let the host
+  /// observe the progress of the queue.
   void record_use() noexcept {
     if constexpr (checked) uses_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -339,7 +339,7 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
     while (!has_room()) {
       if (Full == when_ring_full::spill || runs_here()) return spill();
       if (is_in_child()) throw_in_child();
-      lock.unlock();  // The running thread may need the lock to push.
+      lock.unlock();  // The stream thread may need the lock to push.
       completed_signal_.wait([this](std::uint32_t) { return has_room() || was_abandoned(); });
       if (was_abandoned()) throw_abandoned();
       lock.lock();
@@ -421,10 +421,11 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
   alignas(detail::cache_line) std::atomic<std::uint64_t> pushed_{0};
   detail::waitable_counter pushed_signal_;
   alignas(detail::cache_line) std::atomic<std::uint64_t> completed_{0};
-  // Also advances when the queue is abandoned.
+  // Also advances when the queue is abandoned, to end all waits.
   detail::waitable_counter completed_signal_;
-  // Stored by the stream thread, which completes no operation afterwards. Release and acquire: a
-  // thread that stops waiting because of this flag sees the effects of all completed operations.
+  // Set by the stream thread, which completes no operation afterwards. Release and acquire
+  // ordering: a thread that stops waiting because of this flag sees the effects of all completed
+  // operations.
   std::atomic<bool> was_abandoned_{false};
 };
 
@@ -433,8 +434,8 @@ class cpu_queue : public std::enable_shared_from_this<cpu_queue> {
 class cpu_stream;
 class cpu_device;
 
-/// A point in a CPU stream. An event is complete when all work queued before the record has ended.
-/// An event that was never recorded is complete. Several threads may wait for an event
+/// A point in a CPU stream. An event is complete when all work queued before the event was recorded
+/// has ended. An event that was never recorded is complete. Several threads may wait for an event
 /// concurrently, even while one thread records it again on the same stream. While an event is
 /// moved, or recorded on another stream, no other thread may use it.
 class cpu_event {
@@ -450,11 +451,11 @@ class cpu_event {
 
  private:
   friend class cpu_device;
-  // Shared, so that the event stays valid after the stream is destroyed.
+  // Shared ownership, so that the event stays valid after the stream is destroyed.
   std::shared_ptr<detail::cpu_queue> queue_;
-  // Relaxed, because this position does not publish data. A thread that waits for a record is
-  // ordered after that record, and reads its position or a later position. The queue counter makes
-  // the work visible.
+  // Relaxed ordering suffices, because this position does not publish data. A thread that waits for
+  // a record is ordered after that record, so it reads the position of that record or a later
+  // position. The queue counter makes the work visible.
   std::atomic<std::uint64_t> position_{0};
   // The completion time of a timed event. The stream stores it before it publishes the completion.
   std::shared_ptr<detail::host_clock::time_point> time_;

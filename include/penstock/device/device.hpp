@@ -37,19 +37,19 @@ struct pinned_block {
   void* data = nullptr;
   /// True if the memory is page-locked.
   bool pinned = false;
-  /// True if registration, the usual way to lock memory, failed, and a slower way was used.
+  /// True if the memory was locked in a slower way, because registration, the usual way, failed.
   bool registration_failed = false;
 };
 
-/// The kinds of waiters that an event is made for.
+/// Specifies what will wait for an event.
 enum class event_wait {
   by_streams,  ///< streams only; a thread that waits for the event may spin
   by_host,     ///< threads as well, without spinning
   timed,       ///< like `by_streams`, and `elapsed` measures the time between two such events
 };
 
-/// The host memory that a device's kernels may access at its host address. The host's writes must
-/// be visible to work that is queued later.
+/// Specifies which host memory a device's kernels can access at its host address. Writes by the
+/// host must be visible to work that is queued later.
 struct host_access {
   bool pinned = false;    ///< page-locked memory
   bool pageable = false;  ///< any other memory
@@ -58,10 +58,11 @@ struct host_access {
   bool as_own = false;
 };
 
-/// The order in which a device schedules streams that have waiting work.
+/// The priority of a stream: the order in which the device schedules streams that have waiting
+/// work.
 enum class stream_priority {
   normal,   ///< the priority of the program's own streams
-  highest,  ///< ahead of the waiting work of other streams; for short work that others depend on
+  highest,  ///< before waiting work of other streams; for short work on which other work depends
 };
 
 /// The requirements on a device. A device object is a cheap, copyable handle. Names and semantics
@@ -147,8 +148,8 @@ namespace detail {
 /// The alignment of all memory of a device in bytes.
 inline constexpr std::size_t device_alignment = 256;
 
-/// True if streams run host functions, which may access the device's memory, as the streams of the
-/// CPU device do.
+/// True if streams can run host functions that access the device's memory, like the streams of the
+/// CPU device.
 template <class StreamRef>
 inline constexpr bool runs_host_functions =
     requires(StreamRef stream) { stream.launch([]() noexcept {}); };
@@ -195,7 +196,7 @@ template <class Device>
   return name;
 }
 
-/// Returns the host memory that the device's kernels may use. Throws errors from the device.
+/// Returns the host memory that the device's kernels may use. Propagates errors from the device.
 template <class Device>
 [[nodiscard]] host_access host_access_of([[maybe_unused]] const Device& device) {
   if constexpr (requires {
@@ -207,7 +208,7 @@ template <class Device>
   }
 }
 
-/// Makes a stream with this priority, if the device supports priorities. Throws errors from the
+/// Makes a stream with this priority, if the device supports priorities. Propagates errors from the
 /// device.
 template <class Device>
 [[nodiscard]] typename Device::stream_type make_stream(const Device& device,
@@ -227,15 +228,16 @@ bool try_synchronize(const Device& device, const StreamOrEvent& work) noexcept {
   try {
     device.synchronize(work);
     return true;
-  } catch (...) {  // most likely a device in an error state, which runs no work any more
+  } catch (...) {  // most likely, the device is in an error state and no longer runs work
     return false;
   }
 }
 
-/// Waits for work before its memory is freed: for the given events or streams, or for all work of
-/// the device if there are no arguments. Returns false if the device has failed to wait twice. In
-/// that case the work may still run, and the caller must leak the memory. The function does not
-/// wait for all work of the device instead, because that would invalidate a stream capture.
+/// Waits for work before the memory that it uses is freed: for the given events or streams, or for
+/// all work of the device if there are no arguments. Returns false if two attempts to wait have
+/// failed. In that case, the work may still be running, and the caller must leak the memory. The
+/// function does not wait for all work of the device instead, because that would invalidate a
+/// stream capture.
 template <class Device, class... StreamOrEvent>
 [[nodiscard]] bool synchronize_before_free(const Device& device,
                                            const StreamOrEvent&... work) noexcept {
@@ -259,7 +261,7 @@ template <class Device>
 inline constexpr bool has_host_node = requires(const Device& device) { device.host_node(); };
 
 /// Returns the host's NUMA node that is closest to the device, or `std::nullopt` if no node is
-/// known. Throws errors from the device.
+/// known. Propagates errors from the device.
 template <class Device>
 [[nodiscard]] std::optional<int> host_node_of(const Device& device) {
   if constexpr (has_host_node<Device>) {
@@ -269,7 +271,8 @@ template <class Device>
   }
 }
 
-/// Returns the path of sysfs, or for a device in tests the folder that replaces sysfs.
+/// Returns the path of sysfs, or the folder that replaces sysfs if the device is a device for
+/// tests.
 template <class Device>
 [[nodiscard]] std::string sysfs_root_of(const Device& device) {
   if constexpr (requires { device.sysfs_root(); }) {

@@ -19,18 +19,18 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-// There are two ways to determine when the device has finished with memory. `stream_timeline` is
-// for memory that a single stream uses: a point in its work is a number, and a single event marks
-// the point for any number of slots. `record_end` is for memory whose release is ordered by an
-// arbitrary stream: each slot owns an event. If the device fails to record, both use
+// There are two ways to find out when the device no longer uses memory. `stream_timeline` is for
+// memory that is used by a single stream: a point in the work of the stream is a number, and a
+// single event marks the point for any number of slots. `record_end` is for memory whose release is
+// ordered by an arbitrary stream: each slot owns an event. If the device fails to record, both use
 // `record_or_wait`.
 
 /// The result of an attempt to record the end of queued work in an event.
 struct recorded_end {
-  std::exception_ptr error{};  ///< null: the event marks the end; otherwise a wait replaced it
+  std::exception_ptr error{};  ///< null if the event marks the end; otherwise, a wait replaced it
   bool is_lost = false;        ///< true if the wait has failed, too
 
-  /// Throws the error of the device if it has failed to record.
+  /// Throws the device's error if recording failed.
   void rethrow_error() const {
     if (error) std::rethrow_exception(error);
   }
@@ -38,8 +38,8 @@ struct recorded_end {
 
 /// Calls `record()`, which records the end of queued work in events. If that throws, calls
 /// `wait()`, which waits for the same work instead and returns true if the work has ended. If
-/// `wait` returns false, the end of the work can never be known: the caller must not use its memory
-/// again, and may free the memory only after all work of the device
+/// `wait` returns false, it is impossible to find out when the work ends: the caller must not use
+/// the memory of the work again, and may free the memory only after all work of the device
 /// (`synchronize_before_free(device)`). `wait` must not synchronize the whole device, because that
 /// would invalidate a stream capture. Always inlined, so that the result costs nothing if the
 /// record succeeds.
@@ -107,19 +107,20 @@ class stream_timeline {
   using event_type = typename Device::event_type;
   /// The number of a point. Point 0 is reached from the start.
   using point = std::uint64_t;
-  /// The point of a lost mark. Nobody may wait for this point.
+  /// The point of a lost mark. No thread or stream may wait for this point.
   static constexpr point never = ~point{0};
 
   /// The result of `mark`. The timeline does not keep the error of a failed record: the caller
   /// throws the error or passes it on.
   struct marked : recorded_end {
-    /// The point. After an error: 0, which is reached, or `never` if the mark is lost.
+    /// The point that was marked. After an error, the value is 0, a point that is always reached,
+    /// or `never` if the mark is lost.
     point at = 0;
   };
 
   /// Makes a timeline of `stream` with at least `events` events, a number above 0 that is rounded
-  /// up to a power of two. `waits` specifies which side waits for the events: `by_host` if any
-  /// thread waits. Throws errors from the device.
+  /// up to a power of two. `waits` specifies what waits for the events. Use `by_host` if any thread
+  /// waits. Propagates errors from the device.
   stream_timeline(const Device& device, stream_ref stream, std::size_t events, event_wait waits)
       : device_(device), stream_(stream), last_event_(std::bit_ceil(events) - 1) {
     events_.reserve(last_event_ + 1);
@@ -143,13 +144,13 @@ class stream_timeline {
         },
         [&] {
           return detail::try_synchronize(device_, stream_);
-        });  // not under the lock, because the work may take long
+        });  // does not hold the lock, because the work may take long
     if (end.is_lost) at = never;
     return {std::move(end), at};
   }
 
-  /// Returns true if the stream has reached `at`. Queries at most one event. Throws errors from the
-  /// device.
+  /// Returns true if the stream has reached `at`. Queries at most one event. Propagates errors from
+  /// the device.
   [[nodiscard]] bool reached(point at) const {
     if (is_known(at)) return true;
     if (!device_.is_complete(event_of(at))) return false;
@@ -158,7 +159,7 @@ class stream_timeline {
   }
 
   /// Blocks the calling thread until the stream has reached `at`. Makes at most one call to the
-  /// device. Throws errors from the device.
+  /// device. Propagates errors from the device.
   void wait(point at) const {
     if (is_known(at)) return;
     device_.synchronize(event_of(at));
@@ -166,7 +167,8 @@ class stream_timeline {
   }
 
   /// Blocks the calling thread until the stream has reached `at`. A device that polls calls
-  /// `nap(time)` instead of sleeping for that time. Throws errors from the device and from `nap`.
+  /// `nap(time)` instead of sleeping for that time. Propagates errors from the device and from
+  /// `nap`.
   template <std::invocable<std::chrono::microseconds> Nap>
   void wait(point at, const Nap& nap) const {
     if constexpr (requires { device_.synchronize(event_of(at), nap); }) {
@@ -179,7 +181,8 @@ class stream_timeline {
   }
 
   /// Makes later work of `other` wait until this stream has reached `at`. Makes at most one call to
-  /// the device, and no call if the point is known to be reached. Throws errors from the device.
+  /// the device, and no call if the point is known to be reached. Propagates errors from the
+  /// device.
   void wait(point at, stream_ref other) const {
     if (!is_known(at)) device_.wait(other, event_of(at));
   }
@@ -187,7 +190,7 @@ class stream_timeline {
   /// Makes later work of `other` wait until this stream has reached `at`, unless `other` already
   /// waits for that point. `known` is the newest point that this function has made `other` wait
   /// for, initially 0. The caller keeps such a number for each waiting stream, and only one thread
-  /// at a time uses it. Throws errors from the device.
+  /// at a time uses it. Propagates errors from the device.
   void wait(point at, stream_ref other, point& known) const {
     if (at <= known) return;
     wait(at, other);
@@ -197,15 +200,15 @@ class stream_timeline {
   /// Returns the stream.
   [[nodiscard]] stream_ref stream() const noexcept { return stream_; }
 
-  /// Waits for `at` before the caller frees the memory of that work. Returns false if the device
-  /// cannot wait, in which case the caller must leak the memory.
+  /// Waits for `at`, so that the caller can free the memory of the work before that point. Returns
+  /// false if the device cannot wait, in which case the caller must leak the memory.
   [[nodiscard]] bool try_synchronize(point at) const noexcept {
     return is_known(at) || synchronize_before_free(device_, event_of(at));
   }
 
  private:
-  // Points use the events in turn. The number of events is a power of two, since a division costs
-  // more.
+  // Points use the events in rotation. The number of events is a power of two, because a division
+  // would be slower.
   [[nodiscard]] event_type& event_of(point at) noexcept { return events_[at & last_event_]; }
   [[nodiscard]] const event_type& event_of(point at) const noexcept {
     return events_[at & last_event_];
@@ -217,7 +220,7 @@ class stream_timeline {
     point before = reached_.load(std::memory_order_relaxed);
     while (before < at && !reached_.compare_exchange_strong(before, at, std::memory_order_release,
                                                             std::memory_order_relaxed)) {
-      // Another thread has stored another point.
+      // Another thread has stored a different point in the meantime.
     }
   }
 

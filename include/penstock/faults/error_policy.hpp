@@ -23,7 +23,7 @@ struct recovering;
 
 }  // namespace detail
 
-/// Actions for a sample that cannot be read.
+/// The actions that a loader can take if a sample cannot be read.
 enum class error_action {
   rethrow,  ///< rethrows the dataset's exception with the affected batch, which ends the range
   /// Replaces the sample with another sample, so that batch sizes do not change on any rank.
@@ -94,7 +94,7 @@ struct error_policy {
   /// seconds, and ends early if the range ends. The waiting worker does not read other samples.
   std::chrono::milliseconds initial_backoff{10};
 
-  /// Action after the last retry.
+  /// The action for a sample that still cannot be read after the last retry.
   ///
   /// `replace` draws a substitute from the whole dataset, keyed by seed, epoch, and the index of
   /// the failed sample. The substitute is read with its own random bits. If it fails too, another
@@ -102,8 +102,8 @@ struct error_policy {
   /// Use `subset` to exclude indices that must never be drawn, such as the samples of another
   /// split.
   ///
-  /// `skip` may leave a batch of size 0, which is delivered like any other. A batch already padded
-  /// by `last_batch::pad` is not padded again.
+  /// `skip` may leave a batch of size 0, which is delivered like any other batch. A batch already
+  /// padded by `last_batch::pad` is not padded again.
   policy_value<error_action> action = {};
 
   /// Maximum number of samples that may be replaced or skipped during the lifetime of the loader. A

@@ -99,8 +99,8 @@ struct erased_source<Source&> {
   using type = typename erased_source<Source>::type&;
 };
 
-/// Returns the stage that delivers the batches of `loader`. All loaders for the same device have
-/// the same stage type.
+/// Returns the stage that delivers the batches of `loader`. All loaders for the same device use the
+/// same stage type.
 template <record_type Record, device Device>
 [[nodiscard]] std::shared_ptr<loader_core<Device>> stage_of(
     any_loader<Record, Device>& loader) noexcept;
@@ -119,9 +119,9 @@ template <record_type Record, device Device>
 ///         : ps::any_loader{ps::loader{digits, ps::sequential{}, options}};
 ///
 /// Has all members of a `loader` except its constructors. A `loader` is moved in and continues its
-/// work. The state of a `loader` can resume an `any_loader`, and the reverse. The conversion has no
-/// run-time overhead. Movable. Only one thread may consume. A moved-from object supports only
-/// assignment and destruction.
+/// work. An `any_loader` can resume from the state of a `loader`, and a `loader` from the state of
+/// an `any_loader`. The conversion has no run-time overhead. Movable. Only one thread may consume.
+/// A moved-from object supports only assignment and destruction.
 template <penstock::record_type Record, penstock::device Device = cpu_device>
 class any_loader {
  protected:

@@ -70,7 +70,8 @@ namespace detail {
 /// because `++` ends the lease, or transfers the slot to its copy, before it requests the next
 /// batch. With one slot, nothing is read ahead.
 inline constexpr std::size_t min_slots = 1;
-/// The minimum number of slots with `automatic`, because a single slot leaves nothing to tune.
+/// The minimum number of slots with `automatic`. With a single slot, there would be nothing to
+/// tune.
 inline constexpr std::size_t min_tuned_slots = 2;
 
 /// Returns `a * b + c`, or the maximum value if the result overflows.

@@ -72,23 +72,23 @@ class stall_limit {
   const detail::stall_watching* watching_ = nullptr;
 };
 
-/// The treatment of an incomplete last batch.
+/// Specifies how the loader treats an incomplete last batch.
 enum class last_batch {
   keep,  ///< delivers a shorter last batch; PyTorch: `drop_last=False`
   drop,  ///< omits an incomplete last batch; PyTorch: `drop_last=True`
   pad,   ///< pads it with the first samples of the epoch; `valid()` excludes the padding
 };
 
-/// The action if the host slots exceed the memory budget, or if the system fails to page-lock
-/// them.
+/// Specifies what happens if the host slots exceed the memory budget, or if the system fails to
+/// page-lock them.
 enum class budget_action {
   reject,       ///< throws `pinned_budget_exceeded`, or `out_of_memory` if page-locking fails
   fewer_slots,  ///< uses as many slots as fit, at least one; with one slot, nothing is read ahead
 };
 
-/// The action if the consumer requests a batch while leases hold every slot. A lease on the
-/// consumer thread cannot end while that thread waits. The library cannot detect which leases are
-/// on other threads, so the program must specify the action.
+/// Specifies what happens if the consumer requests a batch while all slots are held by leases. A
+/// lease on the consumer thread cannot end while that thread waits. The library cannot detect which
+/// leases are on other threads, so the program must specify the action.
 enum class exhausted_action {
   fail,  ///< throws `leases_exhausted`
   wait,  ///< waits until another thread ends a lease, indefinitely if no thread does
@@ -179,7 +179,8 @@ inline constexpr count_or_automatic automatic{count_or_automatic::no_number};
 /// The options in `loader_options::faults`, which specify the handling of failed and hanging reads
 /// (see docs/faults.md).
 struct loader_fault_options {
-  /// The handling of a sample that cannot be read. By default, the exception ends the range.
+  /// Specifies what the loader does if a sample cannot be read. By default, the exception ends the
+  /// range.
   error_policy on_error = {};
 
   /// The duration after which a hanging call is reported, or 0 for never. Applies to reads, to
@@ -213,16 +214,16 @@ struct loader_memory_options {
   /// quarter of the memory that the process may still allocate.
   std::optional<memory_budget> budget = {};
 
-  /// The action if the host slots exceed the budget, or if the system fails to page-lock them, as
-  /// WSL does beyond a limit. In the second case, `fewer_slots` halves the number of slots until
-  /// the system locks them. `prefetch = automatic` always implies `fewer_slots`. `footprint()`
-  /// returns the number of slots, and the size that the system failed to lock. Has no effect on
-  /// the contents or order of batches.
+  /// Specifies what happens if the host slots exceed the budget, or if the system fails to
+  /// page-lock them, as WSL does beyond a limit. In the second case, `fewer_slots` halves the
+  /// number of slots until the system locks them. `prefetch = automatic` always implies
+  /// `fewer_slots`. `footprint()` returns the number of slots, and the size that the system failed
+  /// to lock. Has no effect on the contents or order of batches.
   budget_action on_budget_exceeded = budget_action::reject;
 
-  /// The action if memory cannot be page-locked, even for the minimum number of slots that
-  /// `on_budget_exceeded` allows. False throws `out_of_memory`. True continues with all slots in
-  /// pageable memory, which is slower, and sets `footprint().pinned` to false. The CPU device
+  /// Specifies what happens if memory cannot be page-locked, even for the minimum number of slots
+  /// that `on_budget_exceeded` allows. False throws `out_of_memory`. True continues with all slots
+  /// in pageable memory, which is slower, and sets `footprint().pinned` to false. The CPU device
   /// always continues.
   bool pageable_fallback = false;
 
@@ -297,7 +298,8 @@ struct loader_options {
   /// `DataLoader`.
   std::uint64_t seed = 0;
 
-  /// The treatment of an incomplete last batch. PyTorch: `DataLoader(drop_last=...)`.
+  /// Specifies how the loader treats an incomplete last batch. PyTorch:
+  /// `DataLoader(drop_last=...)`.
   penstock::last_batch last_batch = penstock::last_batch::keep;
 
   /// Delivers batches in the order of the sampler. If false, delivers batches as they are
@@ -307,14 +309,14 @@ struct loader_options {
   /// Stores batches in page-locked memory. PyTorch: `DataLoader(pin_memory=...)`.
   bool pinned = true;
 
-  /// The action if the consumer requests a batch while leases, on any thread, hold every slot.
-  /// `wait` is for leases that end on other threads. A stop request ends the wait.
+  /// Specifies what happens if the consumer requests a batch while all slots are held by leases, on
+  /// any thread. `wait` is for leases that end on other threads. A stop request ends the wait.
   exhausted_action on_slots_exhausted = exhausted_action::fail;
 
-  /// A stop request through this token stops the loader. Any thread may request a stop. No further
-  /// chunk is started after the request. When the reads in progress have returned, all workers end,
-  /// and the consumer receives `cancelled` at the current and every later step, even if it is
-  /// waiting. A smaller `tuning.chunk` makes the stop faster.
+  /// A token through which any thread may stop the loader. After a stop request, no further chunk
+  /// is started. When the reads in progress have returned, all workers end, and the consumer
+  /// receives `cancelled` at the current and every later step, even if it is waiting. A smaller
+  /// `tuning.chunk` makes the stop faster.
   std::stop_token stop = {};
 
   /// The maximum distance of prefetch hints ahead of the workers, in stored bytes. 0 disables
@@ -328,14 +330,14 @@ struct loader_options {
   /// docs/stores.md.
   std::uint64_t lookahead_bytes = 0;
 
-  /// The handling of failed and hanging reads. PyTorch: `DataLoader(timeout=...)`, which limits the
-  /// wait for a batch.
+  /// Options that specify how failed and hanging reads are handled. PyTorch:
+  /// `DataLoader(timeout=...)`, which limits the wait for a batch.
   loader_fault_options faults = {};
-  /// The amount and kind of memory for the host slots.
+  /// Options that specify the amount and kind of memory for the host slots.
   loader_memory_options memory = {};
-  /// The information recorded about batches.
+  /// Options that specify which information about batches is recorded.
   loader_instrumentation_options instrumentation = {};
-  /// The distribution of work over threads.
+  /// Options that specify how work is distributed over threads.
   loader_tuning_options tuning = {};
 };
 

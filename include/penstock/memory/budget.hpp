@@ -114,7 +114,7 @@ struct slot_demand {
   std::string_view raise = "memory.budget";  ///< option that sets the budget
 };
 
-/// The account of a budget, shared by all copies and reservations of the budget.
+/// The account of a budget. All copies of the budget and all reservations share it.
 struct budget_account {
   explicit budget_account(std::uint64_t bytes) : limit(bytes) {}
 
@@ -250,8 +250,8 @@ class memory_budget {
                                  {std::to_string(part), " must be above 0 and at most 1"});
     }
     const std::uint64_t available = available_memory(root);
-    // Avoids a multiplication for a fraction of 1, because the maximum size rounds to 2^64 as a
-    // double, which cannot be converted back.
+    // Does not multiply if the fraction is 1. As a double, the maximum size would be rounded to
+    // 2^64, which cannot be converted back.
     return memory_budget{part == 1.0
                              ? available
                              : static_cast<std::uint64_t>(part * static_cast<double>(available))};

@@ -33,7 +33,8 @@ concept registers_by_unit = requires(const D& d, void* data, std::size_t bytes, 
 };
 
 /// Page-locks `memory` after moving it to huge pages if the kernel allows it (see
-/// `registered_memory`). Returns the number of bytes in huge pages. Throws errors from the device.
+/// `registered_memory`). Returns the number of bytes in huge pages. Propagates errors from the
+/// device.
 template <registering_device Device>
 std::size_t lock_memory(const Device& device, std::span<std::byte> memory, bool read_only,
                         std::size_t unit) {
@@ -44,7 +45,7 @@ std::size_t lock_memory(const Device& device, std::span<std::byte> memory, bool 
   } else {
     device.register_memory(memory.data(), memory.size(), read_only);
   }
-  // Counts after the registration, which touches all pages.
+  // Counts the huge pages after the registration, because the registration touches all pages.
   return bytes_in_huge_pages(memory, huge);
 }
 
@@ -125,7 +126,7 @@ class registered_memory {
   /// huge page counts only if all of it is locked. Returns 0 if the kernel did not provide huge
   /// pages, or the memory is not private and anonymous.
   [[nodiscard]] std::size_t huge_page_bytes() const noexcept { return huge_page_bytes_; }
-  /// Returns true if the memory was passed as const.
+  /// Returns true if the memory was passed as a span of const elements.
   [[nodiscard]] bool read_only() const noexcept { return read_only_; }
 
  private:

@@ -107,7 +107,7 @@ struct duration_stats {
       if (later.counts[bucket] != 0) top = bucket;
     }
     later.total_ticks -= (std::min)(later.total_ticks, earlier.total_ticks);
-    // In a difference, only the bucket of the longest duration is known.
+    // In the difference of two snapshots, only the bucket of the longest duration is known.
     const std::uint64_t max = later.counts[top] != 0 ? detail::log_buckets::last(top) : 0;
     if (detail::log_buckets::of(later.longest_ticks) != top || max == 0) later.longest_ticks = max;
     return later;
@@ -147,7 +147,7 @@ struct depth_stats {
   std::uint64_t looks = 0;  ///< number of samples
   std::uint64_t sum = 0;    ///< sum of the sampled depths
 
-  /// Returns the mean depth, or 0 without samples.
+  /// Returns the mean depth, or 0 if the queue was never sampled.
   [[nodiscard]] double mean() const noexcept {
     return looks == 0 ? 0.0 : static_cast<double>(sum) / static_cast<double>(looks);
   }
@@ -358,7 +358,7 @@ using slowest_of_reads = decltype(read_stats::slowest);
 
 }  // namespace detail
 
-/// Clocks that measure statistics.
+/// The clocks with which statistics are measured.
 enum class stats_clock {
   tsc,      ///< time stamp counter (x86), if it is invariant
   counter,  ///< virtual counter (aarch64)
@@ -384,16 +384,16 @@ namespace detail {
 /// The counters of running threads are not sampled at the same instant, so a sample may be counted
 /// before its batch.
 struct loader_stats {
-  std::uint64_t loader = 0;         ///< identifies the loader, or in a sum all loaders
+  std::uint64_t loader = 0;         ///< identifies the loader, or all loaders if this is a sum
   std::chrono::nanoseconds age{0};  ///< time span
-  /// Number of worker threads, or in a sum of all loaders.
+  /// Number of worker threads. In a sum, the number of worker threads of all loaders.
   std::size_t workers = 0;
   bool workers_are_automatic = false;       ///< true if `workers` is a maximum
   stats_clock clock = stats_clock::steady;  ///< clock of all times
   /// True if times are wrong, because the clock rate has changed relative to the steady clock.
   bool clock_has_stepped = false;
 
-  read_stats read;  ///< reads of the workers, or of the consumer without workers
+  read_stats read;  ///< reads by the workers, or by the consumer of a loader without workers
   /// Time of each batch from opening (including order and lengths) to completion.
   duration_stats batches;
 
@@ -406,7 +406,7 @@ struct loader_stats {
   wait_stats wait_while_inactive;
 
   wait_stats wait_for_ready;  ///< consumer waits because no batch is complete
-  wait_stats wait_for_lease;  ///< consumer without workers waits for a leased slot
+  wait_stats wait_for_lease;  ///< waits of a consumer without workers for a leased slot
   depth_stats ready;          ///< number of complete batches left when the consumer took a batch
   step_stats step;            ///< batches delivered to the consumer
 
@@ -505,8 +505,8 @@ struct counters<results_stats>
 /// The host does not wait for copies and transforms, so their times are unknown unless
 /// `transfer_options::instrumentation.time_device` is set, which fills in `device`.
 struct transfer_stats {
-  std::uint64_t transfer = 0;               ///< identifies the transfer, or in a sum all transfers
-  std::chrono::nanoseconds age{0};          ///< time span
+  std::uint64_t transfer = 0;       ///< identifies the transfer, or all transfers if this is a sum
+  std::chrono::nanoseconds age{0};  ///< time span
   stats_clock clock = stats_clock::steady;  ///< clock of all times
   bool clock_has_stepped = false;           ///< see `loader_stats::clock_has_stepped`
 

@@ -85,7 +85,7 @@ inline constexpr std::uint32_t shuffle_stage = (std::numeric_limits<std::uint32_
 inline constexpr std::uint32_t block_shuffle_stage = shuffle_stage - 1;
 /// Stage of the draws of `weighted`.
 inline constexpr std::uint32_t weighted_stage = shuffle_stage - 2;
-/// Stage of the substitutes for samples that cannot be read.
+/// Stage of the draws of substitutes for samples that cannot be read.
 inline constexpr std::uint32_t substitute_stage = shuffle_stage - 3;
 /// Stage of whole batches (`map_batch`). The key contains the batch index instead of the sample
 /// index.
@@ -186,8 +186,8 @@ struct ziggurat {
   }
 };
 
-/// The table, which takes a fifth of a second of compile time. A template, so that only programs
-/// that draw normal numbers compile the table.
+/// The table. A template, so that only programs that draw normal numbers compile the table, which
+/// takes a fifth of a second.
 template <class = void>
 inline constexpr ziggurat normal_layers{};
 
@@ -245,10 +245,10 @@ struct random_key {
 
 /// The random generator of a sample in an epoch: Philox4x32-10 in counter mode.
 ///
-/// Equal (seed, epoch, stage, index) result in equal bits on every machine and thread. A change in
-/// any of the four results in an unrelated stream. The period is 2^34 words. Models
-/// `std::uniform_random_bit_generator`. Trivially copyable with 44 bytes, so that constructing a
-/// generator for each sample is cheap. Not thread-safe.
+/// The same (seed, epoch, stage, index) tuple produces the same bits on every machine and thread.
+/// Changing any of the four numbers gives an unrelated stream. The period is 2^34 words. Models
+/// `std::uniform_random_bit_generator`. Trivially copyable and only 44 bytes in size, so it is
+/// cheap to construct a generator for each sample. Not thread-safe.
 ///
 ///     penstock::sample_generator gen{{.seed = 1, .epoch = 3}, 41};
 ///     float angle = penstock::uniform(gen, -15.0f, 15.0f);
@@ -359,9 +359,9 @@ template <detail::random_bits32 Generator, detail::integer Integer>
 
 /// Returns a normally distributed number with the given mean and standard deviation, accurate to
 /// the last bits of a double. A float result is the double result, rounded. Consumes two words in
-/// 98.8 % of calls, and more in the others. PyTorch: `torch.normal`. Throws std::invalid_argument
-/// unless stddev is finite and not negative. Source: Marsaglia, Tsang, "The ziggurat method for
-/// generating random variables", 2000.
+/// 98.8 % of the calls, and more words in the other calls. PyTorch: `torch.normal`. Throws
+/// std::invalid_argument unless stddev is finite and not negative. Source: Marsaglia, Tsang, "The
+/// ziggurat method for generating random variables", 2000.
 template <detail::random_bits32 Generator, detail::real Real = double>
 [[nodiscard]] Real normal(Generator& gen, Real mean = 0, Real stddev = 1) {
   if (!(stddev >= 0 && stddev <= (std::numeric_limits<Real>::max)())) {

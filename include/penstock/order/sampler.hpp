@@ -36,7 +36,7 @@ inline namespace PENSTOCK_ABI {
 /// positions first, first + 1, ... first + out.size() - 1.
 ///
 /// Several threads may call `fill` concurrently, for any positions, in any order and repeatedly.
-/// Equal arguments must result in equal indices. The loader requests only positions less than the
+/// Equal arguments must give equal indices. The loader requests only positions less than the
 /// sampler's `size(n)`, and expects indices less than n. An order must be trivially copyable, so it
 /// cannot own memory.
 template <class Order>
@@ -59,9 +59,9 @@ concept epoch_order =
 /// `static constexpr bool counts_draws = true`. A loader then rejects `lookahead_bytes`, because
 /// its hints would count as draws.
 ///
-/// To detect a different sampler on resume, states contain a hash of some indices in two orders. If
-/// the sampler has `std::uint64_t fingerprint() const`, a hash of everything that its orders depend
-/// on, states contain this hash instead.
+/// States contain a hash of some indices in two orders, so that resuming with a different sampler
+/// is detected. If the sampler has `std::uint64_t fingerprint() const`, a hash of everything that
+/// its orders depend on, states contain this hash instead.
 template <class Sampler>
 concept sampler = std::copyable<Sampler> &&
                   requires(const Sampler& sampler, std::uint64_t n, std::uint64_t epoch) {

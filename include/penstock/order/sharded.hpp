@@ -15,7 +15,7 @@
 namespace penstock {
 inline namespace PENSTOCK_ABI {
 
-/// Specifies the handling of an epoch's last samples if they do not fill a global batch.
+/// Specifies what happens to the last samples of an epoch if they do not fill a global batch.
 enum class remainder_policy {
   wrap,  ///< completes the batch with the epoch's first samples; PyTorch: `drop_last=False`
   drop,  ///< drops the batch; PyTorch: `drop_last=True`
@@ -35,7 +35,7 @@ struct shard_options {
   /// size, such as `by_tokens`, of which each rank reads every `world`-th batch.
   std::size_t global_batch = 0;
 
-  /// Handling of the last samples in an epoch.
+  /// Specifies how the last samples of an epoch are divided among the ranks.
   remainder_policy remainder = remainder_policy::wrap;
 };
 
@@ -194,7 +194,7 @@ class sharded {
     return keeps_remainder() ? all_.size(n) : size(n) * world();
   }
 
-  /// Returns the rank's order of an epoch. Throws errors from the sampler.
+  /// Returns the rank's order of an epoch. Propagates errors from the sampler.
   [[nodiscard]] detail::shard_order<detail::order_of<Sampler>> order(std::uint64_t n,
                                                                      std::uint64_t epoch) const {
     const std::uint64_t drawn = all_.size(n);

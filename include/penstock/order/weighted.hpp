@@ -24,9 +24,9 @@ namespace detail {
 /// column has a height of 2^32. The lower `keep` units of a column belong to its own sample, and
 /// the upper units belong to another sample, the alias.
 ///
-/// Computed with integers only, so that the table is the same on every machine, with every compiler
-/// and flag, including -ffast-math and flushed denormals. Unlike with floating point, the last
-/// columns need not absorb rounding errors.
+/// The table is computed with integers only, so it is the same on every machine, with every
+/// compiler and flag, including -ffast-math and flushed denormals. In contrast to floating-point
+/// arithmetic, the last columns need not absorb rounding errors.
 ///
 /// Source: Walker, "An efficient method for generating discrete random variables with general
 /// distributions", 1977; linear time: Vose, "A linear algorithm for generating random numbers with
@@ -143,8 +143,8 @@ class alias_table {
     for (std::size_t i = 0; i < shares.size(); ++i) {
       columns_.push_back({static_cast<std::uint32_t>(i), 0});
       std::size_t poor = i;
-      // A sample that gave units away may no longer fill its own column. If its index is higher, a
-      // later iteration handles it.
+      // A sample that has given units to another column may no longer fill its own column. If its
+      // index is higher, a later iteration handles it.
       while (poor <= i && shares[poor] < full) {
         while (shares[rich] <= full) ++rich;
         columns_[poor] = {static_cast<std::uint32_t>(rich),

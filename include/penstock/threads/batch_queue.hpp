@@ -40,13 +40,15 @@ class pop_result {
 
   /// Returns true if there is a value.
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return value_.has_value(); }
-  /// Returns the value. The behavior is undefined without a value.
+  /// Returns the value. The behavior is undefined if the value is missing.
   [[nodiscard]] constexpr T& operator*() noexcept { return *value_; }
-  /// Returns the value. The behavior is undefined without a value.
+  /// Returns the value. The behavior is undefined if the value is missing.
   [[nodiscard]] constexpr const T& operator*() const noexcept { return *value_; }
-  /// Accesses a member of the value. The behavior is undefined without a value.
+  /// Provides access to the members of the value. The behavior is undefined if the value is
+  /// missing.
   [[nodiscard]] constexpr T* operator->() noexcept { return &*value_; }
-  /// Accesses a member of the value. The behavior is undefined without a value.
+  /// Provides access to the members of the value. The behavior is undefined if the value is
+  /// missing.
   [[nodiscard]] constexpr const T* operator->() const noexcept { return &*value_; }
   /// Returns true if the value is missing because the queue is closed and empty.
   [[nodiscard]] constexpr bool closed() const noexcept { return status_ == wait_status::closed; }

@@ -23,8 +23,8 @@ class [[gnu::visibility("default")]] source_mismatch : public error {
 /// A batch in host memory that `transfer` can copy. Move-only, default-constructed as empty, and
 /// convertible to true if it holds a batch. `host_batch` is a model.
 ///
-/// `release_after(stream)` empties the batch. The source may refill the memory after all work
-/// currently queued on `stream` has finished. If the memory may be pageable, the batch must have
+/// `release_after(stream)` empties the batch. The source may refill the memory after all work that
+/// is now queued on `stream` has finished. If the memory may be pageable, the batch must have
 /// `pinned()`, which returns false for such memory. A `host_batch` can also be released at a point
 /// of the copies, so that a `transfer` records one event for several batches.
 ///

@@ -20,7 +20,7 @@ inline namespace PENSTOCK_ABI {
 
 namespace detail {
 
-/// Throws the error for a call of `host` with a record other than the source record.
+/// Throws the error for a call of `host` with a record that is not the record of the source.
 [[noreturn, gnu::cold]] inline void throw_other_record() {
   throw std::logic_error(
       "penstock::device_batch: host() was called for another record than that of the source's "
@@ -61,8 +61,8 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
   void defer_release() noexcept { base::leave()->defer_release(slot_); }
 
   /// Returns the index of the slot that holds the batch (see `slot_lease::slot`). If the device
-  /// works on the batch in its host slot (`transfer_options::tuning.zero_copy`), this is the host
-  /// slot.
+  /// reads the batch directly from its host slot (`transfer_options::tuning.zero_copy`), this is
+  /// the host slot.
   [[nodiscard]] std::size_t slot() const noexcept {
     return slots_ == nullptr ? slot_ : slots_->number(slot_);
   }
@@ -141,7 +141,7 @@ class device_lease : public slot_lease<detail::device_slots<Device>> {
   }
 
   /// Makes `other`, an additional stream, wait for the copy of the batch, and makes the release
-  /// wait for `other`. The first call for each slot allocates an event. Throws errors from the
+  /// wait for `other`. The first call for each slot allocates an event. Propagates errors from the
   /// device.
   void also_used_on(stream_ref other) {
     use();

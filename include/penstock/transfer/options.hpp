@@ -17,7 +17,8 @@ struct depth_tuning;
 
 }  // namespace detail
 
-/// Specifies whether the device works on a batch in its host slot.
+/// Specifies if the device reads each batch directly from the host slot that holds it, instead of
+/// from a copy in device memory.
 enum class zero_copy_use {
   by_device,  ///< if the device accesses host memory as fast as its own (`host_access::as_own`)
   never,      ///< each batch is copied
@@ -92,7 +93,7 @@ struct transfer_options {
   /// `depth`.
   bool keep_host = false;
 
-  /// The information recorded about batches.
+  /// Options that specify which information about batches is recorded.
   transfer_instrumentation_options instrumentation = {};
   /// The way in which batches are transferred to the device.
   transfer_tuning_options tuning = {};

@@ -150,7 +150,7 @@ class any_dataset
   any_dataset(Data&& data)  // NOLINT: implicit, so that a pipeline can be assigned to a variable
       : below(detail::erase<Record>(std::forward<Data>(data))) {}
 
-  /// Reads the samples `indices` into `out`. Throws the exceptions of the wrapped dataset.
+  /// Reads the samples `indices` into `out`. Propagates exceptions from the wrapped dataset.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Record> out,
                   const chunk_context& context) const {
     this->base().read_chunk(indices, out, context);

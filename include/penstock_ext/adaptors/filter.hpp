@@ -62,7 +62,8 @@ template <dataset D, class F>
                                                      const filter_options& options) {
   const std::uint64_t size = data.size();
   std::vector<std::uint64_t> words(static_cast<std::size_t>(words_of_bits(size)));
-  // Small enough to share few samples among all threads, and large enough to seldom synchronize.
+  // Small enough that all threads get a share of a few samples, and large enough that threads
+  // rarely synchronize.
   const std::size_t some =
       std::clamp(words.size() / options.workers / 16, std::size_t{1}, std::size_t{64});
   std::mutex guard;
@@ -89,7 +90,8 @@ template <dataset D, class F>
   return words;
 }
 
-/// Opens the filter file of the options, or applies `predicate`. Throws the errors of `filter`.
+/// Opens the filter file of the options, or applies `predicate`. Throws the same errors as
+/// `filter`.
 template <dataset D, class F>
 [[nodiscard]] kept_samples opened_filter(const D& data, const F& predicate,
                                          const filter_options& options) {
@@ -162,11 +164,11 @@ class filter_adaptor : public adaptor<filter_adaptor<F>> {
 /// unfiltered dataset, and 3 bits while a file is created. Each access takes a short search.
 ///
 /// The predicate takes `(const_sample<Record>)`, `(const_sample<Record>, std::uint64_t index)`, or
-/// `(std::uint64_t index)`, for which no sample is read. Several threads call the predicate as
-/// const concurrently. The sample is a view if the dataset has `view`, and otherwise a copy in a
-/// buffer of up to 1 MiB for each thread, or one sample if it is larger. The sample is valid only
-/// during the call. Random stages below the filter have the random bits of seed 0 and epoch 0 in
-/// this pass.
+/// `(std::uint64_t index)`, for which no sample is read. Several threads call the predicate
+/// concurrently through a const reference. The sample is a view if the dataset has `view`, and
+/// otherwise a copy in a buffer of up to 1 MiB for each thread, or one sample if it is larger. The
+/// sample is valid only during the call. Random stages below the filter have the random bits of
+/// seed 0 and epoch 0 in this pass.
 ///
 /// With `filter_options::path`, the result is stored in a file, which is written under another name
 /// and renamed. Later runs map the file, which must not change while it is mapped. Several
@@ -174,9 +176,9 @@ class filter_adaptor : public adaptor<filter_adaptor<F>> {
 /// or the fingerprint of the dataset's selections (see `fingerprint_of`) differs. An existing file
 /// is never overwritten unless it is a filter file.
 ///
-/// The result may be empty, and then a loader throws `empty_dataset`. The size, order and
-/// fingerprint in a `loader_state` depend on the result, so a state saved with another result is
-/// rejected. Applying the adaptor throws
+/// If the result is empty, a loader throws `empty_dataset`. The size, order and fingerprint in a
+/// `loader_state` depend on the result, so a state saved with another result is rejected. Applying
+/// the adaptor throws
 ///
 /// - `filter_error` for the first sample, in the order of the dataset, whose read or predicate
 ///   throws; `cancelled` propagates unchanged;

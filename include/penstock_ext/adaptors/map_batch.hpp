@@ -74,10 +74,10 @@ inline constexpr bool is_last<map_batch_adaptor<F>> = true;
 /// number of ranks.
 ///
 /// `all` contains the samples of the batch, including padding from `last_batch::pad`, but excluding
-/// skipped samples. The function is moved in and called as const from several threads concurrently.
-/// The consumer receives its exceptions with the affected batch. `error_policy` does not apply to
-/// them, and `last_failure()` has the stage "batch". The function is not called for failed or empty
-/// batches, and `loader_options::faults` does not apply to it.
+/// skipped samples. The function is moved in. Several threads call it concurrently through a const
+/// reference. If the function throws, the consumer receives the exception with the affected batch.
+/// `error_policy` does not apply to them, and `last_failure()` has the stage "batch". The function
+/// is not called for failed or empty batches, and `loader_options::faults` does not apply to it.
 template <class F>
 [[nodiscard]] detail::map_batch_adaptor<std::decay_t<F>> map_batch(F&& function) {
   return detail::map_batch_adaptor<std::decay_t<F>>{std::forward<F>(function)};

@@ -245,7 +245,7 @@ class clips_of_file {
   std::uint64_t size_ = 0;
 };
 
-/// Opens the files `paths` in parallel. Throws the same errors as `audio_clips`.
+/// Opens the files at `paths` in parallel. Throws the same errors as `audio_clips`.
 template <audio_value T>
 [[nodiscard]] part_list<clips_of_file<T>> opened_clips(const std::vector<std::string>& paths,
                                                        const audio_options& options) {
@@ -286,7 +286,7 @@ template <audio_value T>
 template <audio_value T>
 class audio_clips : public detail::concat_dataset<detail::part_list<detail::clips_of_file<T>>> {
  public:
-  /// Opens the files `paths`. Throws
+  /// Opens the files at `paths`. Throws
   ///
   /// - `file_unreadable`;
   /// - `file_format_error` if libsndfile does not support a file, if its channels or sample rate

@@ -155,7 +155,7 @@ class folder_walk {
     return joined_path(root_path_, folder);
   }
 
-  // Calls use(name, is_folder) for each entry of the folder. During the calls the folder is the
+  // Calls use(name, is_folder) for each entry of the folder. During the calls, the folder is the
   // last element of `opened_`.
   template <class Use>
   void read_folder(const std::string& folder, std::size_t parent, const Use& use) {

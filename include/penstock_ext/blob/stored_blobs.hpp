@@ -341,8 +341,8 @@ class blob_read_ahead {
   const Read& read_;
   const std::uint64_t max_bytes_;
   const std::size_t max_threads_;
-  // The first process that called `is_in_own_process`, or 0. Relaxed suffices, because a child
-  // process sees values stored before the fork.
+  // The first process that called `is_in_own_process`, or 0. Relaxed ordering suffices, because a
+  // child process sees values stored before the fork.
   std::atomic<::pid_t> process_{0};
   mutable std::mutex mutex_;  // guards the members below; not held during reads
   std::condition_variable wanted_;
@@ -419,8 +419,8 @@ class planned_reads {
 
   const Store& store_;
   const std::vector<stored_blob>& blobs_;
-  // The process that last called `access_plan`, or 0. Relaxed suffices, because a child process
-  // sees values stored before the fork.
+  // The process that last called `access_plan`, or 0. Relaxed ordering suffices, because a child
+  // process sees values stored before the fork.
   std::atomic<::pid_t> process_{0};
 };
 
@@ -517,7 +517,7 @@ class stored_blobs {
 
   /// Announces to a `planned_store`, such as a `cached_store`, that the blobs `indices` will each
   /// be read once, after the blobs of earlier calls. An empty list and the destructor withdraw all
-  /// announcements. Ignores indices out of range. Throws errors from the store.
+  /// announcements. Ignores indices out of range. Propagates errors from the store.
   void access_plan(std::span<const std::uint64_t> indices) const
     requires planned_store<Store>
   {

@@ -75,11 +75,12 @@ namespace detail {
 
 }  // namespace detail
 
-/// Reads each blob of `source` once and writes its CRC-32C to the file `path`. Each line has the
-/// form "1a2b3c4d KEY", but with two blanks. Call this while the data is known to be intact.
-/// `verified_blobs` compares later reads with the list. Throws errors from the source,
-/// `option_error` if a key is empty or contains a line break, and `file_unwritable`. If the
-/// function throws, an existing file is unchanged.
+/// Reads each blob of `source` once and writes its CRC-32C to the file `path`. Each line consists
+/// of the checksum as eight hexadecimal digits, two blanks, and the key of the blob. Call this
+/// while the data is known to be intact. `verified_blobs` compares later reads with the list.
+/// Propagates errors from the source. Throws `option_error` if a key is empty or contains a line
+/// break, and `file_unwritable` if the file cannot be written. If the function throws, an existing
+/// file is unchanged.
 template <blob_source Source>
 void write_checksums(const Source& source, const std::string& path) {
   std::string text;

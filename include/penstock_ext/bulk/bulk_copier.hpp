@@ -173,7 +173,7 @@ class [[gnu::visibility("default")]] bulk_error : public error {
 
 namespace detail {
 
-/// The memory of bulk transfers, and the stream of their copies.
+/// The memory of bulk transfers, and the stream on which they are copied.
 template <device Device>
 class bulk_ring {
  public:
@@ -280,7 +280,7 @@ class bulk_ring {
   std::optional<slab<Device>> snapshot_;
 
  public:
-  /// Returns the point after all copies queued so far. Throws errors from the device.
+  /// Returns the point after all copies queued so far. Propagates errors from the device.
   [[nodiscard]] point mark() {
     const auto end = ends.mark(capture_check::done);  // the library owns the stream
     end.rethrow_error();
@@ -320,7 +320,8 @@ class bulk_work {
   bulk_work(bulk_work&&) = delete;
   ~bulk_work() { join(); }
 
-  /// Makes the copies wait for all work queued on `stream` so far. Throws errors from the device.
+  /// Makes the copies wait for all work queued on `stream` so far. Propagates errors from the
+  /// device.
   void begin_after(stream_ref stream) {
     ring_->device.record(begins_, stream);
     ring_->device.wait(ring_->copies, begins_);
@@ -380,7 +381,7 @@ class bulk_work {
       done_.fetch_add(at->bytes, std::memory_order_relaxed);
     }
   }
-  /// Marks the end of all upload copies as `all_copied`. Throws errors from the device.
+  /// Marks the end of all upload copies as `all_copied`. Propagates errors from the device.
   void mark_all_copied() { all_ = ring_->mark(); }
 
   /// Runs the part of a download on one thread. The next pieces are copied while the thread writes
@@ -462,7 +463,7 @@ class bulk_work {
     leave();
   }
   void leave() noexcept {
-    // Release and acquire: the last thread sees the effects of all threads.
+    // Release and acquire ordering: the last thread sees the effects of all threads.
     if (running_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     if (!has_failed_.load(std::memory_order_relaxed)) guard(finish_);
     end();
@@ -490,7 +491,7 @@ class bulk_work {
   std::uint64_t total_;
   std::uint64_t pieces_;
   std::size_t threads_;
-  // False on the CPU device, which copies with a core that finds the pieces in caches.
+  // False on the CPU device, whose copies run on a core that finds the pieces in its caches.
   bool reads_non_temporal_;
   typename Device::event_type begins_;
   point all_ = 0;  // end of an upload, set after all copies are queued
@@ -499,7 +500,7 @@ class bulk_work {
   std::atomic<std::uint64_t> next_{0};     // relaxed, because each piece is claimed by one thread
   std::atomic<std::uint64_t> done_{0};     // relaxed, because it is only displayed
   std::atomic<bool> is_cancelled_{false};  // relaxed; noticed within two pieces
-  // Relaxed, because the thread that sets it writes `error_`.
+  // Relaxed ordering suffices, because only the thread that sets the flag writes `error_`.
   std::atomic<bool> has_failed_{false};
   std::exception_ptr error_;
   std::atomic<bool> is_reported_{false};  // relaxed, because it does not order other data
@@ -564,7 +565,7 @@ class bulk_transfer {
     work->ring().ends.wait(all, stream);
   }
 
-  /// Returns true if `wait` would not block. Throws errors from the device.
+  /// Returns true if `wait` would not block. Propagates errors from the device.
   [[nodiscard]] bool done() const {
     if (work_ == nullptr || work_->ring().is_in_child()) return true;
     if (!work_->was_ended()) return false;

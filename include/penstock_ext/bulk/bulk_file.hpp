@@ -182,7 +182,7 @@ class bulk_file_source {
   /// Opens the regular file `path`. Throws `file_unreadable`, and `file_truncated` if the file is
   /// shorter than the options specify.
   explicit bulk_file_source(std::string path, const bulk_file_options& options = {})
-      // O_NONBLOCK, because opening a pipe without a writer must not block.
+      // Uses O_NONBLOCK, so that opening a pipe without a writer does not block.
       : bulk_file_source(std::string{path},
                          detail::open_at(AT_FDCWD, path.c_str(), O_NONBLOCK | O_NOCTTY), options) {}
   /// Reads the `bytes` bytes starting at `offset` of the open regular file `file`. Duplicates the

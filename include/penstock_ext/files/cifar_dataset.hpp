@@ -56,8 +56,8 @@ template <byte_source Source>
     append_bytes(source, bytes, (std::numeric_limits<std::uint64_t>::max)());
   }
   const std::size_t row = labels.size() + cifar_image_bytes;
-  // Called only if the file is invalid, so that the first bytes of a valid file never cause a
-  // rejection.
+  // Called only after the file has been found to be invalid, so that a valid file is never rejected
+  // because of its first bytes.
   const auto require_no_foreign = [&] {
     const std::string foreign = foreign_text(bytes);
     if (foreign.empty()) return;

@@ -55,8 +55,8 @@ inline void require_checksum(std::span<const std::byte> file, std::uint64_t chec
 /// An index file that is about to be built.
 class new_index {
  public:
-  /// Throws `file_unwritable` if the folder of `path` is not writable, so that no data is read in
-  /// vain. `what` and `remedy` are parts of the message.
+  /// Throws `file_unwritable` if the folder of `path` is not writable, so that the error is
+  /// reported before the data is read. `what` and `remedy` are parts of the message.
   new_index(std::string path, std::string what, std::string remedy = {})
       : path_(std::move(path)), what_(std::move(what)), remedy_(std::move(remedy)) {
     if (::access(path_.c_str(), F_OK) != 0 && errno != ENOENT) fail(errno);

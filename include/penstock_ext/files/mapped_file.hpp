@@ -33,7 +33,7 @@ class mapped_file {
  public:
   /// Maps the regular file `path`. Throws `file_unreadable` if the file cannot be mapped.
   explicit mapped_file(std::string path) : path_(std::move(path)) {
-    // O_NONBLOCK, so that opening a pipe without a writer does not block.
+    // Uses O_NONBLOCK, so that opening a pipe without a writer does not block.
     const detail::descriptor file = detail::open_at(AT_FDCWD, path_.c_str(), O_NONBLOCK | O_NOCTTY);
     struct ::stat status {};
     if (file.get() < 0 || ::fstat(file.get(), &status) != 0) fail(detail::system_reason());

@@ -248,7 +248,8 @@ class npy_header_parser {
   }
 
   void count_bytes() {
-    // The order is irrelevant for a vector, even with further dimensions of length 1.
+    // For a vector, row-major and column-major order are the same, even if it has additional
+    // dimensions of length 1.
     const auto is_long = [](std::uint64_t length) { return length > 1; };
     if (columns_first_at_ && std::ranges::count_if(header_.lengths, is_long) > 1) {
       reject(*columns_first_at_, "rows first (C order)",
@@ -291,8 +292,8 @@ class npy_header_parser {
 };
 
 /// Returns the header of the npy file `bytes`. `path`, and the file offset `base` of the bytes, are
-/// used in messages. Throws the errors of `npy_header_parser`, `file_truncated` if the file ends
-/// within its elements, and `file_format_error` if bytes follow them.
+/// used in messages. Throws the same errors as `npy_header_parser`. Also throws `file_truncated` if
+/// the file ends within its elements, and `file_format_error` if bytes follow the elements.
 [[nodiscard]] inline npy_header npy_header_of(std::span<const std::byte> bytes,
                                               const std::string& path, std::uint64_t base = 0) {
   npy_header header = npy_header_parser{bytes, path, base}.read();
@@ -519,7 +520,7 @@ class npy_dataset : public detail::mapped_rows<Record> {
  public:
   using record_type = Record;
 
-  /// Opens the files `paths`. Throws for the first faulty file:
+  /// Opens the files at `paths`. Throws for the first faulty file:
   /// - `file_unreadable`, `file_truncated`
   /// - `file_format_error` if a file is not an npy file, is in Fortran order, or has bytes after
   ///   its elements

@@ -77,8 +77,8 @@ namespace detail {
 
 /// A geometry, which chooses the crop and the size of an image. `plan(size, random)` draws a plan
 /// for an image of `size` from the sample's generator. `size()` returns the size of all samples.
-/// Several threads call both members concurrently, as const. The consumer receives exceptions with
-/// the affected batch.
+/// Several threads call both members concurrently through a const reference. The consumer receives
+/// exceptions with the affected batch.
 template <class G>
 concept image_geometry =
     requires(const G& geometry, const image_size& size, sample_generator& random) {

@@ -200,7 +200,7 @@ class prefixed_file : public indexed_file<prefixed_format> {
 /// thread-safe.
 class prefixed_records : public detail::concat_dataset<detail::part_list<detail::prefixed_file>> {
  public:
-  /// Opens the files `paths`, and builds missing and stale indexes. Throws the errors of
+  /// Opens the files at `paths`, and builds missing and stale indexes. Throws the errors of
   /// `text_lines`, `file_truncated` if a record or the header exceeds its file, and `option_error`
   /// if the layout is invalid.
   explicit prefixed_records(const std::vector<std::string>& paths,

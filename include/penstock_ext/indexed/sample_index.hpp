@@ -123,7 +123,7 @@ class sample_index {
   [[nodiscard]] std::uint64_t size() const noexcept { return head_.count; }
   [[nodiscard]] std::uint64_t longest() const noexcept { return head_.longest; }
   [[nodiscard]] const std::string& path() const noexcept { return file_.path(); }
-  /// Returns position `number`, or `end` if the number is that of the position after the last.
+  /// Returns position `number`, or `end` if `number` is the number of positions.
   [[nodiscard]] std::uint64_t mark(std::uint64_t number, std::uint64_t end) const noexcept {
     if (number >= positions()) return end;
     std::uint64_t at = 0;
@@ -268,7 +268,7 @@ class indexed_file {
   sample_index index_;
 };
 
-/// Opens the files `paths` and their indexes in parallel. Returns a list of `Part{data, index,
+/// Opens the files at `paths` and their indexes in parallel. Returns a list of `Part{data, index,
 /// args...}`. Throws the same errors as `text_lines`.
 template <class Part, class Format, class... Args>
 [[nodiscard]] part_list<Part> opened_parts(const std::vector<std::string>& paths,

@@ -180,7 +180,7 @@ class lines_file : public indexed_lines<line_format> {
 /// 0. Movable, not copyable. Reading is thread-safe.
 class text_lines : public detail::concat_dataset<detail::part_list<detail::lines_file>> {
  public:
-  /// Opens the files `paths`, and builds missing and stale indexes. Throws
+  /// Opens the files at `paths`, and builds missing and stale indexes. Throws
   ///
   /// - `file_unreadable`;
   /// - `file_unwritable` if an index cannot be written. If its folder is not writable, throws before

@@ -401,7 +401,7 @@ template <penstock::record_type Record>
 class tf_examples
     : public detail::concat_dataset<detail::part_list<detail::tf_examples_file<Record>>> {
  public:
-  /// Opens the files `paths`. Bounds each ragged field by the size of the longest record; set
+  /// Opens the files at `paths`. Bounds each ragged field by the size of the longest record; set
   /// `.memory.max_values_per_batch` if that is too much. Throws the same errors as `text_lines`.
   /// Throws `file_truncated` if a file ends within a record, `file_corrupt` if the checksum of a
   /// length differs, and `file_format_error` if the file has another format.
@@ -411,8 +411,8 @@ class tf_examples
     static_assert(!detail::has_dyn_field<Record>,
                   "penstock::tf_examples: pass the extents of a record with dyn extents");
   }
-  /// Opens the files `paths`, with the extents `extents`. Throws the same errors as the other
-  /// constructor.
+  /// Opens the files at `paths`, whose samples have the given `extents`. Throws the same errors as
+  /// the other constructor.
   tf_examples(const std::vector<std::string>& paths,
               const std::optional<record_extents<Record>>& extents,
               const tf_examples_options& options = {})

@@ -149,9 +149,9 @@ class intake_slot : slot_lease<detail::intake_board<Record, Device>> {
   }
   /// Publishes a batch that work on `stream` still writes. Copies to the consumer device and
   /// consumers that loop on the host wait for the work currently queued on `stream`. Does not wait.
-  /// `producer` is the device of the stream. Throws errors from the device. If the stream is not
-  /// usable, the lease still owns the slot. If recording fails, the function waits for the stream
-  /// and returns the slot, and the lease is empty.
+  /// `producer` is the device of the stream. Propagates errors from the device. If the stream is
+  /// not usable, the lease still owns the slot. If recording fails, the function waits for the
+  /// stream and returns the slot, and the lease is empty.
   bool commit_after(typename Device::stream_ref stream, const commit_info& what,
                     const Device& producer) {
     held("commit_after").require_room(what);
@@ -191,8 +191,8 @@ class intake_lease : public host_slot_lease<intake_board<Record, Device>> {
  public:
   using base::base;
 
-  /// Waits for the producer work that still writes the batch (`intake_slot::commit_after`). Throws
-  /// errors from the device.
+  /// Waits for the producer work that still writes the batch (`intake_slot::commit_after`).
+  /// Propagates errors from the device.
   void wait_until_written() const {
     base::use();
     base::slots_->wait_until_written(base::slot_);
@@ -397,8 +397,9 @@ class intake {
   [[nodiscard]] const batch_layout<Record>& layout() const noexcept { return board_->layout(); }
   /// Does nothing, because an intake has no epochs.
   void start(const batch_position&, std::uint64_t) const noexcept {}
-  /// Waits for the next batch and returns it. Returns an empty batch at the end. Throws the errors
-  /// of producers. A stream may still write the batch (see `wait_until_written` of the batch).
+  /// Waits for the next batch and returns it. Returns an empty batch at the end. Throws errors that
+  /// producers reported. A stream may still write the batch (see `wait_until_written` of the
+  /// batch).
   [[nodiscard]] batch_type next() { return detail::take_batch(board_, true); }
   /// Returns the next batch if it is ready, and otherwise an empty batch.
   [[nodiscard]] batch_type try_next() { return detail::take_batch(board_, false); }

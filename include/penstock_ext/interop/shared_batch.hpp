@@ -86,7 +86,8 @@ class shared_lease {
   template <class Work>
   decltype(auto) with_lease(Work work) {
     const std::lock_guard lock{mutex_};
-    // In a checked build, moving the lease permits this thread to use it.
+    // In a checked build, a lease belongs to the first thread that uses it, until it is moved.
+    // Moving the lease allows the calling thread to use it.
     if constexpr (checked) batch_ = Batch(std::move(batch_));
     return work(batch_);
   }
@@ -146,7 +147,7 @@ class shared_batch {
   /// Creates an empty handle.
   shared_batch() = default;
   /// Takes ownership of a lease. An empty lease results in an empty handle. Throws
-  /// `std::bad_alloc`, and then leaves the lease with the caller.
+  /// `std::bad_alloc`, in which case the caller keeps the lease.
   explicit shared_batch(Batch&& batch) : info_(batch.info()) {
     if (batch) shared_ = std::make_shared<shared_type>(std::move(batch));
   }
@@ -214,7 +215,7 @@ class shared_batch {
   }
   /// Makes `other` wait for the batch copy, and the slot release wait for `other` (see
   /// `device_batch::also_used_on`). A repeated stream waits again but is not recorded twice.
-  /// Thread-safe, serialized by a lock of the batch. Throws errors from the lease.
+  /// Thread-safe, serialized by a lock of the batch. Propagates errors from the lease.
   void also_used_on(stream_ref other) const
     requires detail::has_stream<Batch>
   {
@@ -285,7 +286,7 @@ class shared_batch {
 };
 
 /// Converts a lease to a copyable handle: `auto batch = ps::share(std::move(lease))`. Allocates
-/// once. Throws `std::bad_alloc`, and then leaves the lease with the caller.
+/// once. Throws `std::bad_alloc`, in which case the caller keeps the lease.
 template <class Batch>
 [[nodiscard]] auto share(Batch&& batch) {
   static_assert(!std::is_lvalue_reference_v<Batch>,

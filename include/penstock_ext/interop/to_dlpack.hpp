@@ -124,16 +124,17 @@ struct dlpack_options {
 
 /// Exports the field `Name` as a tensor for any array library, without copying. The tensor is
 /// row-major with the shape (samples, field extents...), explicit strides and offset 0. The tensor
-/// holds a copy of `batch`, which its deleter releases on any thread. The last copy ends the lease.
-/// Allocates once. Throws `std::bad_alloc`.
+/// holds a copy of `batch`, which its deleter releases on any thread. The lease ends when the last
+/// copy is released. Allocates once. Throws `std::bad_alloc`.
 ///
 ///     auto batch = ps::share(std::move(lease));
-///     auto images = ps::to_dlpack<"image">(batch);  // two tensors over one slot, which is free
-///     auto labels = ps::to_dlpack<"label">(batch);  // again when both are deleted
+///     // Two tensors share one slot, which is returned when both are deleted.
+///     auto images = ps::to_dlpack<"image">(batch);
+///     auto labels = ps::to_dlpack<"label">(batch);
 ///
 /// A tensor in GPU memory may be used on the feed's stream. For another stream, use the overload
-/// with a consumer stream. A tensor in host memory may be used immediately, because the call waits
-/// for the stream that fills it, if any.
+/// that takes a consumer stream. A tensor in host memory may be used immediately, because the call
+/// waits for the stream that fills it, if any.
 template <name Name, class Batch>
 [[nodiscard]] dlpack::managed_ptr to_dlpack(shared_batch<Batch> batch,
                                             const dlpack_options& options = {}) {
@@ -144,7 +145,7 @@ template <name Name, class Batch>
 /// Exports a field for work on the stream `consumer`, like `__dlpack__(stream)` in Python. The
 /// stream waits for the batch copy. The slot is reused only after all work that is queued on the
 /// stream when the lease ends (see `shared_batch::also_used_on`). The stream must outlive the
-/// lease. Throws errors from the device without exporting anything.
+/// lease. Propagates errors from the device without exporting anything.
 ///
 /// In Python, stream 1 is `cudaStreamLegacy` and stream 2 is `cudaStreamPerThread`, which is
 /// rejected. Stream -1 requests no wait and corresponds to the overload without a stream.

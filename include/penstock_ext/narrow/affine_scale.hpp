@@ -47,8 +47,8 @@ struct affine_scale {
   float scale = 1.0F;  ///< step between adjacent bytes
   float zero = 0.0F;   ///< value of byte 0
 
-  /// Returns the value of `byte`, rounded once, bit-identical on device and host. Usable in
-  /// kernels.
+  /// Returns the float that `byte` represents, `zero + scale * byte`, with a single rounding. The
+  /// result is bit-identical on host and device. Usable in kernels.
   [[nodiscard]] PENSTOCK_HOST_DEVICE float operator()(std::int8_t byte) const noexcept {
     return std::fma(static_cast<float>(byte), scale, zero);
   }

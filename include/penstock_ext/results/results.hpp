@@ -58,7 +58,7 @@ struct results_options {
   exhausted_action on_slots_exhausted = exhausted_action::wait;
   /// If a stop is requested, a wait for a slot or for a kept lease throws `cancelled`.
   std::stop_token stop{};
-  /// Records the loop's waits for a slot, the copies and the consumers, see `trace_recorder`. Use
+  /// Records the loop's waits for a slot, the copies and the consumers (see `trace_recorder`). Use
   /// the recorder of the transfer to see both in one trace. If null, nothing is recorded. See
   /// `transfer_options::instrumentation.trace`.
   trace_target trace = nullptr;
@@ -158,7 +158,7 @@ class result_ring {
     }
   };
 
-  /// Throws `out_of_memory`, and the errors of the device.
+  /// Propagates errors from the device, such as `out_of_memory`.
   result_ring(const Device& device, stream_ref stream, const batch_layout<Record>& layout,
               std::size_t device_slots, std::size_t host_slots)
       : turns(device_slots, host_slots),
@@ -230,7 +230,7 @@ class result_ring {
   }
 
   /// Returns the number of jobs at the front of `jobs` whose steps have ended. Steps end in order,
-  /// so a single query suffices if the last step has ended. Throws errors from the device.
+  /// so a single query suffices if the last step has ended. Propagates errors from the device.
   [[nodiscard]] std::size_t count_computed(std::span<const result_queue::job> jobs) const {
     const auto is_computed = [&](const result_queue::job& what) {
       return steps_.reached(on_device.entries[what.device_slot].end);
@@ -238,7 +238,8 @@ class result_ring {
     if (is_computed(jobs.back())) return jobs.size();
     return static_cast<std::size_t>(std::ranges::find_if_not(jobs, is_computed) - jobs.begin());
   }
-  /// Queues the copy of `what`, ordered after its step. Throws errors from the device.
+  /// Queues the copy of the results that `what` identifies, ordered after the step that computes
+  /// them. Propagates errors from the device.
   void queue_copy(const result_queue::job& what) {
     entry& from = on_device.entries[what.device_slot];
     entry& to = on_host.entries[what.host_slot];
@@ -250,14 +251,14 @@ class result_ring {
     to.tags.swap(from.tags);
     to.indices.swap(from.indices);
   }
-  /// Marks the end of these queued copies. Throws errors from the device.
+  /// Marks the end of the copies in `queued`. Propagates errors from the device.
   void mark_copies(std::span<result_queue::job> queued) {
     const auto end = copied_.mark(capture_check::done);  // the stream belongs to the library
     end.rethrow_error();
     for (result_queue::job& one : queued) one.end = end.at;
   }
-  /// Waits for the copy of `what`. A device that polls calls `nap(time)` instead of sleeping.
-  /// Throws errors from the device and from `nap`.
+  /// Waits until the copy of the results that `what` identifies has completed. A device that polls
+  /// calls `nap(time)` instead of sleeping. Propagates errors from the device and from `nap`.
   template <class Nap>
   void wait_for_copy(const result_queue::job& what, const Nap& nap) {
     copied_.wait(what.end, nap);
@@ -323,7 +324,7 @@ class result_slot_lease : public slot_lease<typename result_ring<Record, Device>
   /// Submits the results. After all work currently queued on the loop's stream, the results are
   /// copied to the host and consumed. Records one event on that stream and does not wait.
   /// Afterwards the lease is empty. After a failure or `close`, discards the slot and returns
-  /// false, and the next `acquire` throws the failure. Throws errors from the device, such as
+  /// false, and the next `acquire` throws the failure. Propagates errors from the device, such as
   /// `capture_in_progress`. In that case, the lease keeps the slot.
   bool send() {
     base::use();
@@ -798,8 +799,8 @@ class result_flow {
 /// stderr. If another thread runs the destructor, as during `exit()`, waiting calls and the next
 /// step of a loop over `zip_results` throw `cancelled`. No other call may begin.
 ///
-/// Construction throws `option_error`, `layout_error`, `out_of_memory`, `std::system_error` for a
-/// thread, and the errors of the device.
+/// Construction throws `option_error`, `layout_error`, `out_of_memory`, and `std::system_error` if
+/// a thread cannot be created. Propagates errors from the device.
 template <record_type Record, device Device = cpu_device>
 class results {
   using flow_type = detail::result_flow<Record, Device>;
@@ -852,7 +853,7 @@ class results {
     return shared()->acquire(batch);
   }
   /// Returns a slot for the results of a batch and stores data with it: one tag and one index for
-  /// each sample, or none. Waits and throws as the other overload.
+  /// each sample, or none. Waits and throws in the same way as the other overload.
   [[nodiscard]] slot_type acquire(const batch_info& info, std::span<const std::uint64_t> tags,
                                   std::span<const std::uint64_t> indices) {
     return shared()->acquire(info, tags, indices);
@@ -879,11 +880,11 @@ class results {
   }
   /// Returns statistics since construction.
   [[nodiscard]] results_stats stats() const noexcept { return flow_->stats(); }
-  /// The number of bytes of device memory of the slots.
+  /// Size of all slots in device memory, in bytes.
   [[nodiscard]] std::size_t device_bytes() const noexcept {
     return flow_->ring().on_device.memory.bytes();
   }
-  /// The number of bytes of host memory of the slots.
+  /// Size of all slots in host memory, in bytes.
   [[nodiscard]] std::size_t host_bytes() const noexcept {
     return flow_->ring().on_host.memory.bytes();
   }

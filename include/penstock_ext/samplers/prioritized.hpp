@@ -195,8 +195,8 @@ class priority_log {
     return {bytes.begin(), bytes.end()};
   }
 
-  /// Loads a state and returns its step. Throws `text_error` and `option_error`. After an
-  /// exception, nothing has changed.
+  /// Loads a state and returns its step. Throws `text_error` and `option_error`. If it throws, the
+  /// state is unchanged.
   std::uint64_t load(std::span<const std::byte> bytes) {
     std::vector<std::uint64_t> words(bytes.size() / 8);
     const auto require = [&](bool good, std::size_t at, const std::string& expected) {
@@ -391,7 +391,7 @@ class prioritized {
 
   /// Loads a state returned by `save`, and returns its position. No loop may be running. Throws
   /// `text_error` for damaged bytes, and `option_error` if the options or the number of weights
-  /// differ. After an exception, nothing has changed.
+  /// differ. If it throws, the state is unchanged.
   training_position load(std::span<const std::byte> state) const {
     const std::uint64_t step = log_->load(state);
     return {step / log_->steps(), step % log_->steps()};

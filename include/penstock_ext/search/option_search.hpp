@@ -93,8 +93,9 @@ struct search_space {
   std::vector<std::size_t> depth = {};
   /// Candidate values of `loader_options::pinned`, 0 and 1.
   std::vector<std::size_t> pinned = {};
-  /// Candidate values of `loader_options::batch_size`, each at least 1. The batch size affects the
-  /// results. Therefore measure the cost of each sample, or the cost of training to a given goal.
+  /// Candidate values of `loader_options::batch_size`, each at least 1. Because the batch size
+  /// affects what the model learns, compare candidates by the cost per sample, or by the cost of
+  /// training to a given goal.
   std::vector<std::size_t> batch_size = {};
 };
 

@@ -217,7 +217,7 @@ class open_files {
   [[nodiscard]] open_file_pair open_pair(std::string_view name) {
     open_file_pair pair{root_.open(name), descriptor{-1}, {}};
     pair.stamp = stamp_of(name, pair.cached);
-    // Relaxed suffices here and below, because these are only counters.
+    // Relaxed ordering suffices here and below, because these are only counters.
     opened_.fetch_add(1, std::memory_order_relaxed);
     if (!direct_) return pair;
     // EINVAL means that the file system does not support direct I/O.

@@ -52,7 +52,7 @@ class arrow_owner {
   [[nodiscard]] explicit operator bool() const noexcept { return value_.release != nullptr; }
   /// Returns the structure.
   [[nodiscard]] const Struct& operator*() const noexcept { return value_; }
-  /// Accesses the members of the structure.
+  /// Provides access to the members of the owned structure.
   [[nodiscard]] const Struct* operator->() const noexcept { return &value_; }
   /// Returns the address of the structure as an output parameter for the C interface. The owner
   /// must be empty, and then owns the structure that is written.

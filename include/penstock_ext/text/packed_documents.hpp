@@ -450,7 +450,7 @@ class packed_row {
     ends_[0] = 0;
   }
 
-  /// Appends a piece. Throws errors from the documents, and `document_error`.
+  /// Appends a piece. Propagates errors from the documents. Throws `document_error`.
   template <token_documents Documents>
   void add(const Documents& documents, const packed_piece& piece, blob_buffer& buffer) {
     const std::span<const std::byte> bytes = documents.bytes(piece.document, buffer);

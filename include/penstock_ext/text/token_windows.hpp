@@ -224,7 +224,7 @@ class token_windows {
  public:
   using record_type = window_record<Token>;
 
-  /// Opens the files `paths`. Throws
+  /// Opens the files at `paths`. Throws
   ///
   /// - `file_unreadable`;
   /// - `file_truncated` if a file ends within its header or a token, or contains no whole step;

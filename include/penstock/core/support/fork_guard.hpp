@@ -23,7 +23,7 @@ class process_mark {
  public:
   /// Returns the ID of this process.
   [[nodiscard]] ::pid_t current() const noexcept {
-    // Relaxed, because every thread of a process stores the same ID.
+    // Relaxed ordering suffices, because every thread of a process stores the same ID.
     const ::pid_t known = id_ == nullptr ? 0 : id_->load(std::memory_order_relaxed);
     return known != 0 ? known : load_id();
   }
@@ -41,7 +41,8 @@ class process_mark {
     void* const page =
         ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return;
-    // Fails before Linux 4.14. The second call detects an emulator that accepts any advice.
+    // The first call fails before Linux 4.14. The second call detects an emulator that accepts any
+    // advice.
     if (::madvise(page, bytes, MADV_WIPEONFORK) != 0 || ::madvise(page, bytes, -1) == 0) {
       ::munmap(page, bytes);
       return;

@@ -55,7 +55,7 @@ void cuda_call(cuda_site site, const Call& call) {
   require_nothing_pending(site);
   const cudaError_t code = call();
   if (code == cudaSuccess) return;
-  // Error of the library, because no error was pending before.
+  // The error belongs to the library, because no error was pending before the call.
   static_cast<void>(cudaGetLastError());
   throw_cuda_error(code, site);
 }
@@ -77,8 +77,8 @@ template <class Call>
   return code == cudaSuccess;
 }
 
-/// Makes a call in a destructor. Ignores errors, because if the driver is being unloaded or the
-/// context is lost, everything is already freed.
+/// Makes a call in a destructor. Ignores errors, which occur if the driver is being unloaded or the
+/// context is lost. In these cases, everything has already been freed.
 template <class Call>
 void cuda_release(const Call& call) noexcept {
   static_cast<void>(cuda_try(call));
@@ -434,7 +434,7 @@ inline void require_not_captured(cudaStream_t stream) {
   const scoped_relaxed_capture relaxed;
   const cudaError_t status = cuda_try([&] { return cudaStreamGetDevice(stream, &ordinal); });
   if (status == cudaSuccess) return ordinal;
-  // The driver may be older than the toolkit (minor version compatibility).
+  // The driver may be older than the toolkit, because CUDA guarantees minor version compatibility.
   if (status != cudaErrorCallRequiresNewerDriver) throw_cuda_error(status, "cudaStreamGetDevice");
 #endif
   context_push of_stream;
@@ -456,7 +456,7 @@ class unique_handle {
   unique_handle(unique_handle&& other) noexcept
       : handle_(std::exchange(other.handle_, nullptr)), ordinal_(other.ordinal_) {}
   unique_handle& operator=(unique_handle&& other) noexcept {
-    // First, to support self-assignment.
+    // Empties `other` first, which makes self-assignment safe.
     const native_type next = std::exchange(other.handle_, nullptr);
     const unique_handle old{std::exchange(handle_, next), std::exchange(ordinal_, other.ordinal_)};
     return *this;

@@ -43,8 +43,8 @@ struct made_by {
                 "penstock::on_device: a __device__ lambda must have an explicit return type: "
                 "[] __device__ (std::uint8_t x) -> float { ... }");
 #endif
-  // In host code, nvcc replaces a __device__ lambda by a placeholder that cannot be called as
-  // const.
+  // In host code, nvcc replaces a __device__ lambda with a placeholder that cannot be called
+  // through a const reference.
   using callable = std::conditional_t<std::is_invocable_v<const F&, const In&>, const F&, F&>;
   static_assert(std::is_invocable_v<callable, const In&>,
                 "penstock::on_device: the function cannot be called with an element of the field");

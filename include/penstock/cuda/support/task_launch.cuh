@@ -54,8 +54,9 @@ void launch_tasks_by(Tasks& tasks, cuda_stream_ref stream) {
 /// Queues one launch for all tasks on the current device. Throws `cuda_error` or a derived type.
 template <class Tasks>
 void launch_tasks(Tasks& tasks, cuda_stream_ref stream) {
-  // Number of packs at which every thread transforms four packs. One pack per thread would already
-  // fill the largest GPUs (2^18 threads), and more loads in flight per thread hide more latency.
+  // From this number of packs on, each thread transforms four packs. At this size, one pack per
+  // thread would already fill the largest GPUs (2^18 threads), and more loads in flight per thread
+  // hide more latency.
   constexpr std::size_t many_packs = std::size_t{1} << 20;
   if (tasks.packs() < many_packs) {
     launch_tasks_by<1>(tasks, stream);

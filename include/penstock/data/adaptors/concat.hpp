@@ -224,7 +224,8 @@ class concat_dataset {
     each_stretch(indices, begins,
                  [&](const auto& data, std::span<const std::uint64_t> local, std::size_t begin) {
                    if constexpr (Parts::prefetch) {
-                     // Runs of shuffled indices are too short for the parts to prefetch.
+                     // If the indices are shuffled, the runs are too short for prefetching by the
+                     // parts, so the concatenation prefetches.
                      const std::size_t end = begin + local.size();
                      const std::size_t until = (std::min)(end + prefetch_distance, indices.size());
                      for (prefetched = (std::max)(prefetched, end); prefetched < until;

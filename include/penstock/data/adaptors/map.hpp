@@ -52,8 +52,8 @@ consteval map_form form_of() {
   }
 }
 
-/// The form in which a map calls `F`. The function is called as const, because several threads call
-/// it concurrently.
+/// The form in which a map calls `F`. The function is called through a const reference, because
+/// several threads call it concurrently.
 template <class F, class... Args>
 inline constexpr map_form map_form_of = form_of<const F&, Args...>();
 /// True if `F` would be callable if it were not const.
@@ -297,8 +297,8 @@ class map_into_adaptor : public adaptor<map_into_adaptor<Out, F>> {
 /// Therefore the result does not depend on the number of threads or on random bits used by other
 /// maps.
 ///
-/// The function is moved in and called as const from several threads concurrently. The consumer
-/// receives an exception of the function with the batch that contains the sample.
+/// The function is moved in. Several threads call it concurrently through a const reference. If the
+/// function throws, the consumer receives the exception with the batch that contains the sample.
 template <class F>
 [[nodiscard]] detail::map_adaptor<std::decay_t<F>> map(F&& function) {
   return detail::map_adaptor<std::decay_t<F>>{std::forward<F>(function)};

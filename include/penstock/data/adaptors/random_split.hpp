@@ -41,7 +41,7 @@ struct stratification {
 template <name Field>
 struct field_labels {};
 
-/// The default, which does not stratify.
+/// The default: `random_split` does not stratify.
 struct no_labels {};
 
 /// The exact quotient and remainder of `whole * part / total`.
@@ -71,8 +71,8 @@ struct share {
       throw_option_error("fractions", {"must lie in [0, 1], found ", to_text(fraction),
                                        " for part ", weights.size()});
     }
-    // Rounds with llround. Some compilers would fuse the addition of 0.5 with the product, so that
-    // sizes would differ between machines.
+    // Rounds with llround. Adding 0.5 to the product would be fused by some compilers, and the
+    // sizes would then differ between machines.
     weights.push_back(static_cast<std::uint64_t>(__builtin_llround(fraction * units)));
     sum += fraction;
   }
@@ -141,8 +141,8 @@ template <class Label>
     std::vector<std::pair<Label, std::uint64_t>> labelled, std::span<const std::uint64_t> sizes,
     std::uint64_t seed) {
   struct progress {
-    std::uint64_t rest;         // number of samples of all classes for this part and later parts
-    std::uint64_t counted = 0;  // number of samples of the previous classes for these parts
+    std::uint64_t rest;         // samples of all classes for this part and later parts
+    std::uint64_t counted = 0;  // samples of the previous classes for these parts
     std::uint64_t dealt = 0;
   };
   std::sort(labelled.begin(), labelled.end());

@@ -32,8 +32,9 @@ class basic_active_workers {
 
   /// Sleeps until the worker is active or `close` was called.
   void wait(std::size_t worker) const noexcept {
-    // Invariant: `open_` and `has_ended_` change before `turn`, on which the worker sleeps,
-    // advances. Acquire: the worker sees the earlier writes of the thread that activated it.
+    // Invariant: `open_` and `has_ended_` are written before `turn`, on which the worker sleeps,
+    // advances. Acquire ordering: the worker sees the earlier writes of the thread that activated
+    // it.
     const auto is_wanted = [&](std::uint32_t) {
       return worker < open_.value.load(std::memory_order_acquire) ||
              has_ended_.load(std::memory_order_acquire);
@@ -41,8 +42,8 @@ class basic_active_workers {
     sleepers_[worker].turn.wait(is_wanted, false);
   }
 
-  /// Makes the first `count` workers active, and wakes those that were inactive. Only one thread at
-  /// a time may call this. Costs one system call per sleeping worker.
+  /// Makes the first `count` workers active, and wakes those of them that were inactive. Only one
+  /// thread at a time may call this. Costs one system call per sleeping worker.
   void open(std::size_t count) noexcept {
     const std::uint32_t before = open_.value.load(std::memory_order_relaxed);
     open_.value.store(static_cast<std::uint32_t>(count), std::memory_order_release);
@@ -83,7 +84,7 @@ template <class Active, class Cursor, class Waits>
   active.wait(worker);
 }
 
-/// The active workers with the standard atomics.
+/// `basic_active_workers` with the atomics of the standard library.
 using active_workers = basic_active_workers<>;
 
 }  // namespace detail

@@ -68,8 +68,9 @@ class alignas(cache_line) batch_work {
   [[nodiscard]] failed_batch& failed() noexcept { return failed_; }
 
  private:
-  // Number of unfinished chunks in this batch. The step to 0 is acq_rel, so the worker that makes
-  // this step sees all writes of the other workers before it announces the batch.
+  // Number of unfinished chunks in this batch. The decrement uses acq_rel ordering, so the worker
+  // that decrements the number to 0 sees all writes of the other workers before it announces the
+  // batch.
   std::atomic<std::uint32_t> remaining_{0};
   std::uint32_t first_chunk_ = 0;
   std::size_t chunk_samples_ = 0;

@@ -55,8 +55,8 @@ class claim_cursor {
 
   /// Claims the next task. Never waits.
   [[nodiscard]] claim next() noexcept {
-    // acq_rel: a claim of batch b continues the release sequence of the store that published b, so
-    // it sees the slot bound by the opener.
+    // Uses acq_rel ordering: a claim of batch b continues the release sequence of the store that
+    // published b, so it sees the slot that the opener has bound.
     const std::uint64_t value = cursor_.fetch_add(1, std::memory_order_acq_rel);
     const auto chunk = static_cast<std::uint32_t>(value & ((1U << claim_chunk_bits) - 1));
     const auto slot = static_cast<std::uint32_t>(value >> claim_chunk_bits) & (max_slots - 1);

@@ -201,7 +201,7 @@ class loader_core {
     was_cut_ = was_cut_ || !at_end();
     stop();
   }
-  /// Returns true if `cut` ended the last range that was started.
+  /// Returns true if `cut` ended the most recently started range.
   [[nodiscard]] bool was_cut() const noexcept { return was_cut_; }
 
  private:
@@ -218,8 +218,8 @@ class loader_core {
 
   // ---- Workers
 
-  /// Runs the loop of a worker until `stop` is requested and `wake` is called. Throws errors from
-  /// the device.
+  /// Runs the loop of a worker until `stop` is requested and `wake` is called. Propagates errors
+  /// from the device.
   void work(const std::stop_token& stop, std::size_t worker) {
     slots_->device().make_current();
     scoped_flush_to_zero::enable_permanently();
@@ -281,7 +281,7 @@ class loader_core {
   [[gnu::noinline]] bool bind(const schedule::place& next, std::uint32_t slot,
                               const retrying_reader& reader, const meters& metrics) noexcept {
     const std::uint64_t opened =
-        metrics.open();  // first, to time all work that delays the consumer
+        metrics.open();  // called first, to time all work that delays the consumer
     if (!ordered_for_ || ordered_for_->range != next.range ||
         ordered_for_->at.epoch != next.at.epoch) {
       make_order(next, reader);
@@ -362,8 +362,8 @@ class loader_core {
 
   // ---- Threads
 
-  /// Prepares all data that the threads use, before the first thread starts. Throws errors from the
-  /// readers.
+  /// Prepares all data that the threads use, before the first thread starts. Propagates errors from
+  /// the readers.
   void prepare() {
     source_->take_slots(slots_->count());
     for (std::size_t i = 0; i < readers_.size(); ++i) {
@@ -396,8 +396,8 @@ class loader_core {
         self->binding_.take();
         self->work(stop, worker);
       } catch (...) {
-        // The pool prints an exception that no consumer received. Later exceptions add no
-        // information.
+        // The pool prints only the first exception that no consumer has received, because later
+        // exceptions add no information.
         const bool is_first = self->fail_all({std::current_exception()});
         if (is_first || self->delivery_.phase() == loader_phase::ended) throw;
       }
@@ -503,7 +503,8 @@ class loader_core {
 
   /// Waits for the next batch and returns its slot. Empty at the end.
   std::optional<std::uint32_t> wait_for_next() {
-    // Unless leases end on other threads, only the consumer could release a slot.
+    // Waiting is useful only if leases end on other threads. Otherwise, only the consumer could
+    // release a slot.
     if (!waits_for_leases() && slots_->is_exhausted()) slots_->throw_exhausted();
     const bool starving = !delivery_.is_ready(next_);
     if (starving) require_threads();
@@ -600,7 +601,7 @@ class loader_core {
   mutable std::uint64_t fingerprint_ = 0;
   std::atomic<std::size_t> abandoned_{0};
   std::weak_ptr<void> state_;
-  std::shared_ptr<void> retained_;  // keeps this object alive until exit in a forked child
+  std::shared_ptr<void> retained_;  // in a forked child, keeps this object alive until exit
 
   // Created in advance, because a stop must not allocate memory.
   const std::exception_ptr cancellation_;
@@ -679,13 +680,14 @@ template <device Device>
 void loader_core<Device>::shut_down() noexcept {
   if (process_.is_in_child()) {
     // The threads do not exist in the child process, but may have held any lock at the time of the
-    // fork. Therefore this function does not access any state, and keeps the object alive.
+    // fork. Therefore, this function does not access any state that a lock guards, and keeps the
+    // object alive.
     range_.end();
     retained_ = state_.lock();
   } else {
     // The consumer may be in its loop on another thread, so the range is unchanged.
     fail_all({gone_}, loader_phase::ended);
-    pool_.exempt_caller();  // first, because the consumer may already be waiting for this worker
+    pool_.exempt_caller();  // first, because the consumer may already wait for this worker
     end_workers(true);
     end_others();
   }

@@ -97,7 +97,7 @@ class plan_ledger {
   }
 
   /// Waits until a batch has been opened or read since the last call. Returns false after `end`.
-  /// Called only by the lookahead thread, which is considered to be announcing between two calls.
+  /// Called only by the lookahead thread. Between two calls, the thread counts as announcing.
   [[nodiscard]] bool wait() {
     std::unique_lock lock{mutex_};
     is_announcing_ = false;
@@ -142,7 +142,7 @@ class plan_ledger {
 /// The channel for samples that the dataset should fetch before they are read (`prefetch_hint`).
 struct prefetch_channel {
   static constexpr bool is_counted = true;  // true if the channel appears in the statistics
-  // True if an announcement is useful after the batch was opened.
+  // True if an announcement is still useful after its batch has been opened.
   static constexpr bool is_of_use_late = false;
   template <class D>
   static std::uint64_t capacity(const D& data) {
@@ -159,7 +159,8 @@ struct prefetch_channel {
 /// The channel for the order of later reads, which caches use for eviction (`access_plan`).
 struct plan_channel {
   static constexpr bool is_counted = false;
-  // If an opened batch had no plan, a cache would mistake its reads for planned later reads.
+  // Plans also cover batches that are already open. Otherwise, a cache would mistake their reads
+  // for planned later reads.
   static constexpr bool is_of_use_late = true;
   template <class D>
   static std::uint64_t capacity(const D& data) {
@@ -226,13 +227,13 @@ class plan_follower {
       std::uint64_t bytes = 0;
       const std::size_t fits = that_fit(some, room, bytes);
       if (fits == 0) {
-        // No room until some bytes are read.
+        // No sample fits until some of the announced bytes have been read.
         if (bytes_of(some[0]) <= ledger_.max_bytes()) return false;
         move_on(batch, 1);  // skips a sample that never fits
         return true;
       }
       const bool is_early = ledger_.record_announced(number_, bytes);
-      // The batch was opened earlier, so `follow` continues.
+      // The batch has already been opened, so `follow` continues with the next batch.
       if (!is_early && !Channel::is_of_use_late) return true;
       if (Channel::is_counted) {
         metrics_->samples.add(fits);

@@ -89,8 +89,8 @@ class alignas(cache_line) read_progress {
     const std::lock_guard lock{mutex_};
     if (!is_busy_) return std::nullopt;
     if (place_ == nullptr) return observed_read{turn_, {stage_, epoch_, batch_}};
-    // Until the read has started, this is the position in the previous chunk, which may have been
-    // longer.
+    // Until the read has started, `place` contains a position in the previous chunk, which may have
+    // been longer.
     const std::size_t noted = place_->load(std::memory_order_relaxed);
     const std::size_t at = noted < samples_.size() ? noted : 0;
     return observed_read{turn_,

@@ -213,7 +213,7 @@ class recovery {
 
   /// Wakes all threads that wait for a retry, because a range is over. Any thread may call this.
   void interrupt() noexcept {
-    // After this lock, threads that have checked are asleep.
+    // Once this thread holds the lock, all threads that have checked the condition are asleep.
     { const std::lock_guard lock{waiting_}; }
     wake_.notify_all();
   }

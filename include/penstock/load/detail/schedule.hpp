@@ -33,7 +33,7 @@ class schedule {
 
   explicit schedule(const epoch_plan& plan) noexcept : plan_(plan) {}
 
-  /// Returns the division of epochs into batches.
+  /// Returns the plan that divides epochs into batches.
   [[nodiscard]] const epoch_plan& plan() const noexcept { return plan_; }
 
   /// Requests the batches from `first` to the start of epoch `last_epoch`. Returns the number after
@@ -96,7 +96,7 @@ class schedule {
   /// Makes a waiting opener check its stop token.
   void wake() noexcept { demand_.advance(); }
 
-  /// The wanted batches that are not bound yet.
+  /// The batches that are wanted but not bound to a slot yet.
   struct coming {
     place next;               ///< first wanted batch
     std::uint64_t first = 0;  ///< number of the first batch in the range

@@ -46,7 +46,7 @@ inline constexpr bool names_failed_sample<dataset_ref<D>> = names_failed_sample<
 
 /// The capabilities of a dataset and a sampler. A loader skips calls for absent capabilities.
 struct source_facts {
-  bool borrows = false;           ///< true if reads need memory of another owner
+  bool borrows = false;           ///< true if reads need memory that the dataset does not own
   bool is_ragged = false;         ///< true if batches have ragged fields
   bool is_placed = false;         ///< true if `place` must be called before samples are read
   bool finishes_batches = false;  ///< true if there is a `map_batch`
@@ -92,9 +92,9 @@ class source_ops {
 
   /// Allocates the orders of `count` slots. Called once, before the first batch.
   virtual void take_slots(std::size_t count) = 0;
-  /// Creates the order of `epoch`, which later calls to `bind_order` use. Throws the exceptions of
-  /// the sampler and the dataset, and `dataset_changed`. After an exception, `bind_order` returns
-  /// false. Called by the opener.
+  /// Creates the order of `epoch`, which later calls to `bind_order` use. Propagates exceptions
+  /// from the sampler and the dataset. Throws `dataset_changed`. After an exception, `bind_order`
+  /// returns false. Called by the opener.
   virtual void make_order(std::uint64_t epoch) = 0;
   /// Assigns the last created order to the batch in `slot`. Returns false if that order could not
   /// be created. Called by the opener.
@@ -123,8 +123,8 @@ class source_of final : public source_ops {
   using order_type = order_of<Sampler>;
   static_assert(std::is_trivially_copyable_v<order_type>, "copied for each batch, never throws");
 
-  /// Creates the operations for batches with resolved options. Throws the exceptions of the dataset
-  /// and the sampler, `empty_dataset`, `option_error` and `layout_error`.
+  /// Creates the operations for batches with resolved options. Propagates exceptions from the
+  /// dataset and the sampler. Throws `empty_dataset`, `option_error` and `layout_error`.
   template <class Data>
   source_of(Data&& data, const Sampler& order, const loader_options& options)
       : data_(std::forward<Data>(data)),
@@ -135,7 +135,7 @@ class source_of final : public source_ops {
         plan_(sampler_.size(size_), options.batch_size, options.last_batch, total_),
         layout_(extents_for(lengths_, options), options.batch_size) {}
 
-  /// Returns the division of epochs into batches.
+  /// Returns the plan that divides epochs into batches.
   [[nodiscard]] const epoch_plan& plan() const noexcept { return plan_; }
   /// Returns the layout of the batches.
   [[nodiscard]] const batch_layout<record_type>& layout() const noexcept { return layout_; }
@@ -153,8 +153,8 @@ class source_of final : public source_ops {
             .origin = [this](std::uint64_t sample) { return origin_of(data_, sample); }};
   }
   [[nodiscard]] std::size_t scratch_bytes() const override { return scratch_bytes_of(data_); }
-  // Creates the context here and not in the caller, so that the loop over the samples keeps it in
-  // registers.
+  // Creates the context in this function instead of the caller, so that the loop over the samples
+  // keeps it in registers.
   void read(std::span<const std::uint64_t> samples, std::byte* slab, std::size_t first,
             const random_key& key, chunk_memory& memory, sample_clock* times) const override {
     read_chunk(data_, samples, {slab, layout_, first, samples.size()},
@@ -258,7 +258,7 @@ class source_of final : public source_ops {
   std::uint64_t total_;
   epoch_plan plan_;
   batch_layout<record_type> layout_;
-  // Used by the opener; empty if the order could not be created.
+  // The order that the opener created last. Empty if it could not be created.
   std::optional<order_type> order_;
   std::unique_ptr<slot_order[]> orders_;  // indexed by slot
 };

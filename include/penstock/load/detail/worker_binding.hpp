@@ -21,7 +21,7 @@ namespace detail {
 
 /// Chooses the cores for the workers of a loader: the cores near `device` that are in the affinity
 /// mask of the calling thread. The thread that creates the loader must call this, because the
-/// workers inherit its mask. Throws errors from the device.
+/// workers inherit its mask. Propagates errors from the device.
 template <class Device>
 [[nodiscard]] affinity_report plan_cores(const Device& device, const loader_options& options) {
   if (options.tuning.affinity == worker_affinity::anywhere) {
@@ -57,8 +57,8 @@ class worker_binding {
   void take() noexcept {
     if (plan_.binding != core_binding::bound) return;
     const int error = bind_this_thread(bits_);
-    // Relaxed, because the counter orders this store. If several workers fail, it does not matter
-    // which error is stored.
+    // Relaxed ordering suffices, because the counter orders this store. If several workers fail,
+    // any of their errors may be stored.
     if (error != 0) error_.store(error, std::memory_order_relaxed);
     bound_.advance();
   }
@@ -72,8 +72,8 @@ class worker_binding {
   /// Returns the cores of the workers. Any thread may call this after `wait_until_taken`.
   [[nodiscard]] affinity_report where() const {
     affinity_report found = plan_;
-    // Relaxed, because it is read after the wait for the counter, which every worker advances after
-    // its store.
+    // Relaxed ordering suffices, because each worker advances the counter after its store, and the
+    // value is read after the wait for the counter.
     const int error = error_.load(std::memory_order_relaxed);
     if (error == 0) return found;
     found.binding = core_binding::failed;

@@ -117,9 +117,9 @@ class delivery {
 
   mutable std::mutex failed_mutex_;  // guards `failed_`
   failed_batch failed_;
-  // Invariant: advances only under the mutex and after `failed_` is set, so a thread that sees
-  // another phase than `running` finds the error. Every worker reads the phase for each chunk, so
-  // its cache line does not contain data that changes for each batch.
+  // Invariant: advances only under the mutex and after `failed_` is set, so a thread that sees a
+  // phase other than `running` finds the error. Every worker reads the phase for each chunk, so its
+  // cache line does not contain data that changes for each batch.
   own_line<std::atomic<loader_phase>> phase_{loader_phase::running};
 };
 

@@ -46,7 +46,7 @@ class running_mean {
     count_ = all;
   }
 
-  /// Returns the mean, or 0 without values.
+  /// Returns the mean, or 0 if no value was added.
   [[nodiscard]] double mean() const noexcept { return mean_; }
   /// Returns the variance of the mean, or 0 with fewer than two values.
   [[nodiscard]] double variance_of_mean() const noexcept {
@@ -172,8 +172,8 @@ class throughput_window {
     const std::optional<std::uint64_t> worked = busy();
     if (!worked) return std::nullopt;
     pace whole = window_;
-    // Covers only the part of the window after the last pause, which is sufficient because the
-    // value is a rate.
+    // Covers only the part of the window after the last pause, which suffices because the value is
+    // a rate.
     whole.busy.add(since(worked_, *worked) / (std::max)(1.0, since(began_, now)));
     window_ = {};
     begin(now, *worked);
@@ -194,7 +194,7 @@ class throughput_window {
 
   bool is_fresh_ = true;
   unsigned unsettled_ = settling;  // number of batches to skip until a window begins
-  std::uint64_t read_ahead_ = 0;   // maximum number of batches to skip before those
+  std::uint64_t read_ahead_ = 0;   // maximum number of batches to skip before these
   std::uint64_t last_ = 0;
   std::uint64_t waited_ = 0;
   std::uint64_t began_ = 0;
@@ -206,7 +206,7 @@ class throughput_window {
 /// when to try other settings again, each time after a longer rest.
 class idle_phase {
  public:
-  /// The state of a rest after a window.
+  /// The state of a rest after a measurement window.
   enum class state {
     rests,    ///< the rest continues
     is_over,  ///< the rest has lasted long enough
@@ -312,7 +312,7 @@ class hill_climber {
 
   // Number of batches; 32 including the three batches before.
   static constexpr double first_look = 29;
-  // A smaller fraction of waiting does not justify a move.
+  // If a loop waits for a smaller fraction of its time, that does not justify a move.
   static constexpr double is_waiting = 0.02;
   static constexpr double worth_it = 0.01;  // fraction that a trial must gain
   static constexpr double errors = 2;       // a gain must exceed this number of standard errors
@@ -346,7 +346,8 @@ class hill_climber {
     if (may_rise) return begin_trial(up, more);
     const std::size_t min = (std::max)(min_.workers, floor_);
     if (workers > min && may(down)) {
-      // If the loop does not wait, readers that are idle a tenth of their time are not needed.
+      // If the loop never waits, and the readers are idle for a tenth of the time, not all of them
+      // are needed.
       const std::size_t enough = std::clamp(ceiling(base_.busy.mean() / 0.9), min, workers);
       if (enough < workers) return begin_trial(down, {enough, retained_.prefetch});
       const std::size_t fewer = workers - (std::min)(step, workers - min);
@@ -357,7 +358,8 @@ class hill_climber {
 
   void begin_jump() noexcept {
     ++jumps_;
-    // A twentieth more than the average need, because otherwise the loop would wait for each delay.
+    // Adds a twentieth to the average need. Otherwise, the loop would have to wait whenever a read
+    // is delayed.
     const std::size_t wanted = ceiling(base_.readers_needed() / 0.95);
     try_out(phase::jump,
             {std::clamp(wanted, retained_.workers + 1, max_.workers), retained_.prefetch});
@@ -488,7 +490,7 @@ class hill_climber {
   double length_ = first_look;  // length of a window in batches
   phase phase_ = phase::estimate;
   pace base_;               // pace of the accepted setting
-  std::size_t failed_ = 0;  // directions without a gain over the accepted setting
+  std::size_t failed_ = 0;  // directions that gave no gain over the accepted setting
   std::size_t unsure_ = 0;  // directions in `failed_` without a significant result
   std::size_t floor_ = 0;   // minimum number of workers, because fewer workers have delayed batches
   int jumps_ = 0;

@@ -155,7 +155,7 @@ class epoch_plan {
   std::uint64_t batches_;
 };
 
-/// Sets the number of samples of `batch` to the number specified by its order, if any.
+/// If `order` specifies the sizes of batches, sets the size of `batch` accordingly.
 template <epoch_order Order>
 void cut_batch([[maybe_unused]] const Order& order, [[maybe_unused]] batch_info& batch) noexcept {
   if constexpr (variable_batch_order<Order>) {
@@ -231,7 +231,7 @@ class chunk_length {
   chunk_length(const loader_options& options, std::size_t sample_bytes,
                std::uint64_t ten_milliseconds) noexcept
       : batch_size_(options.batch_size),
-        // 10 us, the measured cost of waking a worker on a virtual machine.
+        // 10 us is the cost of waking a worker, measured on a virtual machine.
         min_chunk_time_(ten_milliseconds / 1000),
         min_(min_chunk(options, sample_bytes)),
         max_(chunk_size_of(options, sample_bytes)) {}
@@ -285,8 +285,9 @@ class chunk_length {
   std::uint64_t min_chunk_time_;  // in ticks
   std::size_t min_;
   std::size_t max_;
-  // Ticks; 0 until a chunk has been timed. Relaxed, because the value does not order other memory.
-  // If two readers write concurrently, either value is valid.
+  // The read time in ticks, or 0 until a chunk has been timed. Relaxed ordering suffices, because
+  // the value does not order other memory. If two readers write concurrently, either value is
+  // valid.
   std::atomic<std::uint64_t> sample_time_{unknown};
 };
 

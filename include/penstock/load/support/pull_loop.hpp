@@ -63,7 +63,8 @@ class pull_loop {
     enum { ready, running, failed } state_ = ready;
   };
 
-  // Null until `next`. Shared, so that a program that never calls `next` does not compile a range.
+  // Null until the first call of `next`. A shared pointer, so that a program that never calls
+  // `next` does not compile a range.
   std::shared_ptr<loop> loop_;
   batch_position from_{};
 };

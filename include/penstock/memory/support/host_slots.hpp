@@ -71,17 +71,17 @@ class host_slots final : public slot_ring<Device> {
  public:
   sample_lists lists;  ///< sample indices of the batch in each slot, if lists are requested
 
-  /// Creates `count` slots for batches of `layout`. Throws `out_of_memory`, and errors from the
-  /// device.
+  /// Creates `count` slots for batches of `layout`. Propagates errors from the device, such as
+  /// `out_of_memory`.
   host_slots(const Device& device, slot_layout layout, std::size_t count, memory_kind kind)
       : host_slots(device, layout, slab<Device>{device, kind, layout.bytes(), count}, count) {}
   /// Creates `count` slots for batches of `layout` in `memory`, whose unit is a slot. Owns
-  /// `granted` until the memory is freed. Throws errors from the device.
+  /// `granted` until the memory is freed. Propagates errors from the device.
   host_slots(const Device& device, slot_layout layout, slab<Device> memory, std::size_t count,
              memory_reservation granted = {});
 
   /// Acquires a slot to fill. Blocks until a slot returns. Returns `std::nullopt` after `close`.
-  /// Throws errors from the device. `waits` times the waits.
+  /// Propagates errors from the device. `waits` times the waits.
   template <class Waits = unobserved>
   [[nodiscard]] std::optional<std::uint32_t> acquire(Waits&& waits = {}) {
     std::optional<ticket> back = returned_.try_pop();
@@ -93,7 +93,7 @@ class host_slots final : public slot_ring<Device> {
   }
 
   /// Acquires a slot to fill without waiting for the consumer. Returns `std::nullopt` if no slot
-  /// has returned. Throws errors from the device. `waits` times the wait for a copy.
+  /// has returned. Propagates errors from the device. `waits` times the wait for a copy.
   template <class Waits = unobserved>
   [[nodiscard]] std::optional<std::uint32_t> try_acquire(Waits&& waits = {}) {
     return wait_until_drained(returned_.try_pop(), waits);
@@ -157,7 +157,7 @@ class host_slots final : public slot_ring<Device> {
     std::uint32_t slot;
     bool behind_copy;
   };
-  // Value of a ticket if all slots are lost.
+  // The value of the ticket that reports that all slots are lost.
   static constexpr std::uint32_t none_left = ~std::uint32_t{0};
 
   void add_free(std::uint32_t slot, bool is_copied) noexcept override { push({slot, is_copied}); }
@@ -189,7 +189,7 @@ class host_slots final : public slot_ring<Device> {
       if (back->slot == none_left) throw_exhausted();
       if (back->behind_copy) base::wait_for_copy(back->slot);
     } catch (...) {
-      push(*back);  // The next thread that pops the ticket waits again.
+      push(*back);  // The next thread that pops this ticket repeats the wait.
       throw;
     }
     base::allow(back->slot);

@@ -52,7 +52,7 @@ class sample_lists {
   void record_replacement(std::size_t slot, std::size_t place, std::uint64_t index) noexcept {
     if (!is_on()) return;
     lists_[slot].indices[place] = index;
-    // Has capacity, because each position is recorded at most once.
+    // The list has enough capacity, because each position is recorded at most once.
     lists_[slot].replaced.push_back(place);
   }
   /// Sorts the positions of the replaced samples, which may have been recorded in any order. Called

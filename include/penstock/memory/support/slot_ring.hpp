@@ -44,7 +44,7 @@ class slot_ring {
   using point = typename timeline::point;
 
   /// Creates `count` slots for batches of `layout` in `memory`, whose unit is a slot. Owns
-  /// `granted` until the memory is freed. Throws errors from the device.
+  /// `granted` until the memory is freed. Propagates errors from the device.
   slot_ring(const Device& device, slot_layout layout, slab<Device> memory, std::size_t count,
             memory_reservation granted = {});
   slot_ring(slot_ring&&) = delete;
@@ -109,16 +109,16 @@ class slot_ring {
   virtual void close_lease(slot_number slot, const batch_info& batch,
                            lease_guard& guard) noexcept = 0;
   /// Makes later work on `stream` wait for work of another stream that still writes the batch in
-  /// `slot`. Does not block. Throws errors from the device.
+  /// `slot`. Does not block. Propagates errors from the device.
   virtual void wait_until_written(slot_number, stream_ref) const {}
 
  protected:
   /// Returns the number of lost slots.
   [[nodiscard]] std::size_t lost() const noexcept { return lost_.load(std::memory_order_acquire); }
 
-  /// Waits for the last copy from `slot`. Throws errors from the device.
+  /// Waits for the last copy from `slot`. Propagates errors from the device.
   void wait_for_copy(slot_number slot) const { ends_[slot].wait(device_); }
-  /// Returns true if the last copy from `slot` has ended. Throws errors from the device.
+  /// Returns true if the last copy from `slot` has ended. Propagates errors from the device.
   [[nodiscard]] bool is_copied(slot_number slot) const { return ends_[slot].is_reached(device_); }
 
   /// Allows access to a free slot, so that the calling thread can fill it (see `slab::allow`).
@@ -170,7 +170,7 @@ template <device Device>
 slot_ring<Device>::~slot_ring() {
   bool is_idle = true;
   for (const auto& copy : ends_) is_idle = copy.try_synchronize(device_) && is_idle;
-  // No event marks the end of the work on a lost slot.
+  // A lost slot has no event that marks the end of the work on it.
   if (lost() != 0) is_idle = synchronize_before_free(device_) && is_idle;
   if (!is_idle) memory_.leak();
 }

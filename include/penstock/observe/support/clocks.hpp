@@ -267,7 +267,7 @@ class sample_clock {
   [[nodiscard]] bool are_distinct() const noexcept { return are_distinct_; }
 
  private:
-  /// Clamps the position, because a dataset may report any value.
+  /// Clamps the position to the chunk, because a dataset may report any value.
   [[nodiscard]] std::size_t possible(std::size_t i) const noexcept { return i < samples_ ? i : 0; }
 
   /// Credits the time until `now` to the samples that are being read.

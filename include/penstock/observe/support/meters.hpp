@@ -87,11 +87,12 @@ class alignas(cache_line) consumer_meters : public traced_meters {
   [[nodiscard]] wait_probe for_batch(bool is_missing = true) noexcept {
     return {trace_stage::wait_for_batch, is_missing ? &batch_ : nullptr, clock_, trace()};
   }
-  /// Times a wait for a lease to end.
+  /// Times a wait for the end of a lease.
   [[nodiscard]] wait_probe for_lease() noexcept {
     return {trace_stage::wait_for_lease, &lease_, clock_, trace()};
   }
-  /// Times a wait for a copy to end, if the thread waits for one.
+  /// Times a wait for the end of a copy. If `is_waited_for` is false, the thread does not wait, and
+  /// the time is not counted.
   [[nodiscard]] wait_probe for_copy(bool is_waited_for) noexcept {
     return {trace_stage::wait_for_copy, is_waited_for ? &copy_ : nullptr, clock_, trace()};
   }
@@ -345,7 +346,7 @@ class alignas(cache_line) worker_meters : public traced_meters {
         // A sample that takes 50 us counts as slow, because timing costs only a thousandth of that.
         reads_(clock.clocks(), clock.ten_milliseconds() / 200, max_chunk) {}
 
-  /// Measures a chunk read from construction to destruction.
+  /// Measures the read of a chunk, from construction to destruction.
   class chunk_probe {
    public:
     /// Begins a chunk of `samples` samples in `batch`, the loader's batch number `sequence`.
@@ -437,7 +438,7 @@ class alignas(cache_line) worker_meters : public traced_meters {
 
   /// Returns the number of completed batches. Any thread may call this and the members below.
   [[nodiscard]] std::uint64_t complete() const noexcept { return complete_.value(); }
-  /// Returns the times of these batches from opening to completion.
+  /// Returns the times of the completed batches, from opening to completion.
   [[nodiscard]] const histogram& batches() const noexcept { return batches_; }
   [[nodiscard]] const worker_watches& watches() const noexcept { return watches_; }
   [[nodiscard]] const thread_usage& usage() const noexcept { return usage_; }

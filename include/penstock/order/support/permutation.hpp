@@ -36,7 +36,8 @@ struct mixing_rounds {
   }
 
   /// Applies the rounds to `x`, a `bits`-bit number. `own` modifies all factors and addends.
-  /// Unrolled by hand, because compilers keep a loop at -O2, which takes nearly twice as long.
+  /// Unrolled by hand, because compilers do not unroll a loop at -O2, and the loop takes nearly
+  /// twice as long.
   [[nodiscard]] std::uint64_t operator()(std::uint64_t x, int bits,
                                          std::uint64_t own = 0) const noexcept {
     const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
@@ -54,9 +55,10 @@ struct mixing_rounds {
 /// A keyed bijection on [0, n), which represents the shuffled order of an epoch without an index
 /// list.
 ///
-/// Trivially copyable with 176 bytes, and constructed in O(1) time. Each position costs the same,
-/// so a loop can resume anywhere. Equal (n, seed, epoch) result in equal orders on every machine. A
-/// change in seed or epoch results in an unrelated order. Immutable and thread-safe.
+/// Trivially copyable, 176 bytes in size, and constructed in O(1) time. Each position costs the
+/// same, so a loop can resume anywhere. The same (n, seed, epoch) tuple gives the same order on
+/// every machine. Changing the seed or the epoch gives an unrelated order. Immutable and
+/// thread-safe.
 ///
 /// For 65 or more elements, the bijection consists of six `mixing_rounds` on b = ceil(log2 n) bits.
 /// The rounds are repeated until the result lies in [0, n). For up to 64 elements, the bijection is
@@ -129,7 +131,7 @@ class permutation {
   static constexpr std::size_t chunk = 64;
 
   void fill_chunk(std::uint64_t first, std::span<std::uint64_t> out) const noexcept {
-    // Local copies, because stores to `out` might alias the members.
+    // Local copies are used, because stores to `out` might alias the members.
     const mixing_rounds rounds = rounds_;
     const int bits = bits_;
     const std::uint64_t size = size_;
@@ -170,7 +172,7 @@ static_assert(std::is_trivially_copyable_v<permutation>);
 /// suits orders that draw a few elements from each of many shuffles.
 ///
 /// Uses the rounds of `permutation`, whose factors and addends are modified by a hash of the
-/// bijection index `which`. Equal arguments result in equal numbers on every machine. O(1) memory,
+/// bijection index `which`. Equal arguments give equal numbers on every machine. O(1) memory,
 /// trivially copyable, immutable and thread-safe.
 class permutation_family {
  public:

@@ -65,10 +65,11 @@ template <class Duration>
 
 /// A 32-bit atomic integer on which threads can sleep in the kernel (futex(2)).
 ///
-/// Used instead of `std::atomic::wait`, which spins and yields before it sleeps (in libstdc++ 12,
-/// 16 turns with four yields). Callers of this class have already spun and yielded for long enough.
-/// If many threads yield to each other, each sees a change before it falls asleep. 64 workers used
-/// 175 us of CPU time for each batch with `std::atomic::wait`, and use 60 us with this class.
+/// The class replaces `std::atomic::wait`, which spins and yields before it sleeps (in libstdc++
+/// 12, 16 turns with four yields). Callers of this class have already spun and yielded for long
+/// enough. If many threads yield to each other, each sees a change before it falls asleep. 64
+/// workers used 175 us of CPU time for each batch with `std::atomic::wait`, and use 60 us with this
+/// class.
 class futex_word {
  public:
   /// Creates an integer with the initial value `value`.

@@ -11,11 +11,11 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// The default fences of an eventcount: a full fence on both sides. The names follow asymmetric
-/// fences (P1202). The frequent side, which has made a change, uses a light fence, and the rare
-/// side, which is about to sleep, uses a heavy fence. If two threads each write and then read, with
-/// `light` in between in one thread and `heavy` in the other, at least one of them sees the other's
-/// write.
+/// The default fences of an eventcount: a full fence in both the notifying and the waiting thread.
+/// The names follow asymmetric fences (P1202). The frequent side, which has made a change, uses a
+/// light fence, and the rare side, which is about to sleep, uses a heavy fence. If two threads each
+/// write and then read, with `light` in between in one thread and `heavy` in the other, at least
+/// one of them sees the other's write.
 template <class Atomics>
 struct symmetric_fences {
   static void light() noexcept { Atomics::fence(); }
@@ -42,7 +42,8 @@ class basic_eventcount {
   /// Wakes all sleeping threads, as the second half of `notify`, for all changes announced by any
   /// thread.
   void wake() noexcept {
-    // Loads first, because the value is usually 0, and a load keeps the cache line shared.
+    // Loads the value before exchanging it, because the value is usually 0, and a load keeps the
+    // cache line shared.
     if (has_sleepers_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
       wake_sleepers();
   }
@@ -91,7 +92,7 @@ class basic_eventcount {
       const std::uint32_t before = epoch_.load(std::memory_order_relaxed);
       has_sleepers_.exchange(1, std::memory_order_seq_cst);
       fences_.heavy();
-      if (look()) return true;  // `has_sleepers_` stays 1, which causes an unneeded wake-up
+      if (look()) return true;  // `has_sleepers_` stays 1, which causes one unnecessary wake-up
       const bool is_woken = sleep(before);
       if (look()) return true;  // the condition may have become true even after the deadline
       if (!is_woken) return false;

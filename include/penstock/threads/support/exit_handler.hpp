@@ -40,9 +40,9 @@ class exit_handler_base {
   const exit_handler_base* outer_;
 };
 
-/// Calls a function if the current thread calls `exit()` during this object's lifetime. In that
-/// case the work of that thread never returns. The function must release all threads that wait for
-/// the work, because a static object's destructor may wait for such a thread.
+/// Calls a function if the current thread calls `exit()` during the lifetime of this object. In
+/// that case, the work of the thread never returns. The function must release all threads that wait
+/// for the work, because a static object's destructor may wait for such a thread.
 ///
 /// The function runs on the same thread before static objects are destroyed, because `exit()` first
 /// destroys the thread-local objects of the calling thread. The function must not throw. If a

@@ -29,9 +29,9 @@ class tally {
   }
 
  private:
-  // Invariant: only one thread stores. Relaxed suffices, because the value does not publish other
-  // memory. A thread that has received a batch sees everything that was counted before the batch
-  // was announced.
+  // Invariant: only one thread stores the value. Relaxed ordering suffices, because the value does
+  // not publish other memory. A thread that has received a batch sees everything that was counted
+  // before the batch was announced.
   std::atomic<std::uint64_t> value_{0};
 };
 

@@ -65,8 +65,8 @@ inline constexpr bool releases_at_points =
     };
 
 /// Releases host memory, which is free when `copies` has reached `at`. If the batch cannot be
-/// released at points, releases it after the work on the stream of `copies`, and throws errors from
-/// the device.
+/// released at points, releases it after the work on the stream of `copies`, and propagates errors
+/// from the device.
 template <class HostBatch, class Device>
 void release_host(HostBatch& from, const std::shared_ptr<fill_timeline<Device>>& copies,
                   typename fill_timeline<Device>::point at) {
@@ -116,7 +116,7 @@ struct device_slot {
   void take(const batch_info& held) noexcept {
     info = held;
     results.clear();
-    // Relaxed, because only this thread reads it now.
+    // Relaxed ordering suffices, because no other thread reads the flag now.
     is_released.store(false, std::memory_order_relaxed);
   }
   /// Records that the slot is filled when `fills` has reached `at`.
@@ -126,7 +126,7 @@ struct device_slot {
   }
   /// Releases the slot after a failure. No stream may be using the slot.
   void put_back() noexcept {
-    // Relaxed, because only this thread reads it now.
+    // Relaxed ordering suffices, because no other thread reads the flag now.
     is_released.store(true, std::memory_order_relaxed);
   }
 
@@ -213,9 +213,10 @@ void wait_until_written([[maybe_unused]] const HostBatch& from, [[maybe_unused]]
   if constexpr (requires { from.wait_until_written(stream); }) from.wait_until_written(stream);
 }
 
-/// Queues the copy of the first `bytes` bytes of a batch in host memory to `to` on `stream`, after
-/// the work that still writes the batch. For pageable memory, uses the device's copy function for
-/// such memory, if any. Throws errors from the device. Inline, to save instructions for each batch.
+/// Queues a copy of the first `bytes` bytes of a batch in host memory to `to` on `stream`, after
+/// the work that still writes the batch. If the memory is pageable and the device has a copy
+/// function for pageable memory, uses that function. Propagates errors from the device. Inline, to
+/// save instructions for each batch.
 template <class Device, class HostBatch>
 inline void copy_from_host(const Device& device, void* to, const HostBatch& from, std::size_t bytes,
                            typename Device::stream_ref stream) {
@@ -233,8 +234,8 @@ inline void copy_from_host(const Device& device, void* to, const HostBatch& from
   }
 }
 
-/// The errors of leases whose end could not be recorded. Recorded by the threads that end the
-/// leases, and rethrown by the consumer. Any thread may call `record` at any time.
+/// The errors of leases whose end could not be recorded. The threads that end the leases record the
+/// errors, and the consumer rethrows them. Any thread may call `record` at any time.
 class release_errors {
  public:
   /// Records that a release failed with `error`. Stores the first error until it is rethrown. The
@@ -255,8 +256,8 @@ class release_errors {
     return sticky_error_ != nullptr;
   }
 
-  /// Throws the recorded error, if any. The error is thrown once, or on each call if a slot is
-  /// lost.
+  /// Throws the recorded error, if any. The error is thrown only once, unless a slot is lost, in
+  /// which case each call throws it.
   void rethrow() {
     if (!any()) return;
     std::exception_ptr error;
@@ -272,8 +273,8 @@ class release_errors {
   std::mutex mutex_;  // guards the two errors
   std::exception_ptr pending_error_;
   std::exception_ptr sticky_error_;
-  // Invariant: true if and only if there is an error. Written under the mutex, so that a check
-  // needs no lock.
+  // Invariant: true if and only if an error is stored. The flag is atomic and written only under
+  // the mutex, so it can be checked without locking.
   std::atomic<bool> any_{false};
 };
 
@@ -320,8 +321,8 @@ struct slot_filling {
   HostBatch from;
 };
 
-/// A lock for short sections with rare contention. Threads enter in the order of their calls. Costs
-/// fewer instructions than `std::mutex`.
+/// A lock for short sections with rare contention. Threads enter in the order in which they call
+/// `lock`. Needs fewer instructions than `std::mutex`.
 class turn_lock {
  public:
   /// Enters the section after all threads that called this earlier.
@@ -421,7 +422,7 @@ class device_slots {
   }
 
   /// Uses `count` of the `max` slots, or fewer if the device is out of memory. Only the thread that
-  /// fills slots may call this. Throws errors from the device, except `out_of_memory`.
+  /// fills slots may call this. Propagates errors from the device, except `out_of_memory`.
   void open(std::size_t count);
 
   /// Returns true if each slot is the host slot of its batch.
@@ -445,8 +446,8 @@ class device_slots {
   /// Returns true if a transform computes the batches.
   [[nodiscard]] bool transforms() const noexcept { return transform_ != nullptr; }
 
-  /// Times the copies and transforms with `timer`, and traces the transforms with `trace`. Null
-  /// disables an instrument.
+  /// Times the copies and transforms with `timer`, and traces the transforms with `trace`. Either
+  /// may be null, which disables it.
   void watch_by(trace_sink* trace, device_timer<Device>* timer) noexcept {
     timer_ = timer;
     if (transform_) transform_->watch_by(trace, timer);
@@ -485,9 +486,9 @@ class device_slots {
   /// `by_transform` is `queue_transform` with a transform, and otherwise null. The feed passes this
   /// pointer so that a program without transforms does not compile the function.
   ///
-  /// Throws errors from the device and the transform. In that case, the first `filled()` batches
-  /// are in their slots. The other slots and batches are free after the work queued for them. If
-  /// waiting for that work fails, they are lost.
+  /// Propagates errors from the device and the transform. In that case, the first `filled()`
+  /// batches are in their slots. The other slots and batches are free after the work queued for
+  /// them. If waiting for that work fails, they are lost.
   template <class HostBatch, class Around>
   void copy_in(std::span<slot_filling<HostBatch>> batches, const Around& around,
                queue_function<HostBatch> by_transform = nullptr) {
@@ -517,7 +518,7 @@ class device_slots {
     give_up(batches, queued, end);
     end.rethrow_error();
   }
-  /// Queues the transform that fills a slot. Throws errors from the device and the transform.
+  /// Queues the transform that fills a slot. Propagates errors from the device and the transform.
   template <class HostBatch>
   void queue_transform(slot_filling<HostBatch>& one) {
     slot_type& to = slots_[one.slot];
@@ -551,7 +552,7 @@ class device_slots {
   /// Returns the number of batches that are in their slots after a `copy_in` that threw.
   [[nodiscard]] std::size_t filled() const noexcept { return filled_; }
 
-  /// Fills `slot` with a single batch. Throws errors from the device.
+  /// Fills `slot` with a single batch. Propagates errors from the device.
   template <class HostBatch>
   void copy_in(std::size_t slot, HostBatch&& from) {
     slot_filling<HostBatch&> one{slot, from};
@@ -574,8 +575,8 @@ class device_slots {
   /// Returns true if no stream needs to wait for the work that fills `slot`, because the host
   /// observes that the work is done, or because the stream of `known` already waits for it. A
   /// stream wait costs more than this query: a CUDA graph after a wait starts microseconds late,
-  /// even if the copy completed long ago. Queries at most one event. Throws errors from the device.
-  /// Only the thread that fills slots may call this.
+  /// even if the copy completed long ago. Queries at most one event. Propagates errors from the
+  /// device. Only the thread that fills slots may call this.
   [[nodiscard]] bool is_filled(std::size_t slot, point known) const {
     const slot_type& filled = slots_[slot];
     return filled.filled_at <= known || filled.filled_by->reached(filled.filled_at);
@@ -600,7 +601,8 @@ class device_slots {
     slot_type& leased = slots_[slot];
     leased.handed_to = stream;
     if constexpr (checked) {
-      // A batch in its host slot is not copied, so no stream needs to wait for a copy.
+      // A batch that the device accesses in its host slot is not copied, so no stream needs to wait
+      // for a copy.
       if (!holds_host()) leased.uses = uses_of(stream);
     }
     return std::move(leased.lease);
@@ -659,14 +661,14 @@ class device_slots {
   void discard(std::size_t slot) noexcept;
 
   /// Makes `stream`, which is not the stream of the lease, wait for the work that fills `slot`, and
-  /// makes the release wait for `stream`. The first call allocates an event. Throws errors from the
-  /// device.
+  /// makes the release wait for `stream`. The first call allocates an event. Propagates errors from
+  /// the device.
   void also_used_on(std::size_t slot, stream_ref stream);
 
   /// Returns true if `rethrow_poison` would throw.
   [[nodiscard]] bool has_error() const noexcept { return release_errors_.any(); }
-  /// Throws the error of a failed release, if any. The error is thrown once, or on each call if a
-  /// slot is lost.
+  /// Throws the error of the first failed release, if any. The error is thrown only once, unless a
+  /// slot is lost, in which case each call throws it.
   void rethrow_poison() { release_errors_.rethrow(); }
 
  private:
@@ -1033,7 +1035,7 @@ void device_slots<Device>::flush_releases(capture_check check) noexcept {
     if (end.is_lost) break;
     // Invariant: the flag is set after the record, as in `set_released`.
     slots_[slot].released_at = end.at;
-    // Relaxed, because it is read by this thread.
+    // Relaxed ordering suffices, because the same thread reads the flag.
     slots_[slot].is_released.store(true, std::memory_order_relaxed);
   }
   ended_.clear();
@@ -1047,7 +1049,7 @@ void device_slots<Device>::discard(std::size_t slot) noexcept {
     from.lease.end();
     drop_host(slot);  // no work has used the slot
   } else {
-    // The same stream fills the slot next.
+    // No wait is needed, because the same stream fills the slot next.
     if constexpr (checked) from.lease.end_behind(1).behind(from.filled_by->stream(), erased(from));
     from.released_at = 0;
   }

@@ -23,8 +23,8 @@ class device_timer {
   using event_type = typename Device::event_type;
 
  public:
-  /// Creates the events. Throws errors from the device, and `option_error` if the device cannot
-  /// time work.
+  /// Creates the events. Propagates errors from the device. Throws `option_error` if the device
+  /// cannot time work.
   explicit device_timer(const Device& device) : device_(device) {
     if constexpr (!times_work<Device>) {
       throw option_error("instrumentation.time_device",
@@ -36,8 +36,8 @@ class device_timer {
     }
   }
 
-  /// Discards the current measurement when a range begins or ends, because the timed batch may
-  /// never be delivered.
+  /// Discards the current measurement. Called when a range begins or ends, because the timed batch
+  /// may never be delivered.
   void abandon() noexcept {
     if (now_ != phase::off) now_ = phase::pause;
     has_left_ = in_body_ = false;

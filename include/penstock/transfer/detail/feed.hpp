@@ -115,7 +115,8 @@ class stage_reader {
   [[nodiscard]] bool was_cut() const noexcept { return !is_over_ && stage_->was_cut(); }
   /// Removes and returns the stored error when it is due.
   [[nodiscard]] failed_batch take_failed() noexcept { return std::exchange(failed_, {}); }
-  /// Returns the samples that the stage had judged before it returned the last batch or error.
+  /// Returns the counts of samples that the stage had judged when it returned the last batch or
+  /// error.
   [[nodiscard]] const judged_samples& judged() const noexcept { return judged_; }
 
  private:
@@ -138,7 +139,7 @@ class feed_watch {
 
   /// Traces and times the batches that go to `ring` and are counted in `seen`, as the options
   /// specify. `flow` is the ID of the source's batches in the trace, or 0 if the source is not
-  /// traced. `ring` and `seen` must outlive this object. Throws errors from the device, and
+  /// traced. `ring` and `seen` must outlive this object. Propagates errors from the device. Throws
   /// `option_error` if the device cannot measure times.
   feed_watch(device_slots<Device>& ring, stream_ref consumer, const transfer_options& options,
              feed_observer& observer, std::uint64_t flow);
@@ -174,8 +175,8 @@ class feed_watch {
     if (!timer_) return;
     if (const auto times = timer_->end_step(consumer)) metrics_->record_device(*times);
   }
-  /// Records the start of the loop body with a batch in a slot of `ring`. Throws errors from the
-  /// device.
+  /// Records the start of the loop body with a batch in a slot of `ring`. Propagates errors from
+  /// the device.
   void begin_step(device_slots<Device>& ring, stream_ref consumer, const batch_info& batch) {
     step_.begin(metrics_->trace(), batch);
     if (timer_) timer_->begin_step(consumer, batch);
@@ -236,8 +237,9 @@ feed_watch<Device>::feed_watch(device_slots<Device>& ring, stream_ref consumer,
 inline constexpr const char* needs_holdable =
     "needs a source whose batches may outlive it: a loader, an intake or a batcher";
 
-/// Returns true if the device works on batches of `source` in their host slots. `host` describes
-/// these slots if the feed may hold them. Throws `option_error`, and errors from the device.
+/// Returns true if the device reads batches of `source` directly from their host slots. If the feed
+/// may hold these slots, `host` describes them. Propagates errors from the device. Throws
+/// `option_error`.
 template <stage Source>
 [[nodiscard]] bool resolved_zero_copy(const Source& source, zero_copy_use requested,
                                       const std::optional<holdable_slots>& host) {
@@ -259,7 +261,7 @@ template <stage Source>
 /// Returns `options` resolved for `source` and its device. `tuning.zero_copy` becomes `always` or
 /// `never`. If leases hold host slots, the depth is limited to the number of source slots. Leases
 /// hold host slots with `keep_host`, and if batches are used without a copy or a transform
-/// (`transforms`). Throws `option_error`, and errors from the device.
+/// (`transforms`). Propagates errors from the device. Throws `option_error`.
 template <stage Source>
 [[nodiscard]] transfer_options resolved_options(const Source& source, transfer_options options,
                                                 bool transforms) {
@@ -284,7 +286,7 @@ template <stage Source>
   const bool is_in_place = resolved_zero_copy(source, zero_copy, host);
   zero_copy = is_in_place ? zero_copy_use::always : zero_copy_use::never;
   if (!options.keep_host && (!is_in_place || transforms)) return options;
-  // The feed requests a batch only if the source has a slot for the batch.
+  // The depth is limited, because the feed requests a batch only if the source has a slot for it.
   if (host->count < depth.first) {
     options.depth = host->count;
   } else if (host->count < depth.max) {
@@ -365,7 +367,7 @@ class feed_engine {
 
   /// Feeds batches of `source`, which have `layout`, to `ring`. `options` must be resolved.
   /// `by_transform` is passed to `device_slots::copy_in`. `held` is the lease of the consumer.
-  /// Throws errors from the device, and `option_error`.
+  /// Propagates errors from the device. Throws `option_error`.
   feed_engine(std::shared_ptr<Stage> source, stream_ref stream, std::shared_ptr<slots_type> ring,
               const slot_layout& layout, const transfer_options& options,
               queue_function by_transform, lease_type& held);
@@ -777,7 +779,7 @@ bool feed_engine<Stage>::take_ready() {
 template <stage Stage>
 bool feed_engine<Stage>::issue_next() {
   if (!source_.may_have_more()) return false;
-  // Finds a slot first, so that a batch taken from the source has a slot.
+  // Finds a slot first, so that there is a slot for every batch that is taken from the source.
   const std::size_t slot =
       wait_for_free(*slots_, next_slot_, when_held_, source_.from()->stop_token(),
                     [this] { return metrics_.for_lease(); });

@@ -33,7 +33,7 @@ class feed_observer : public consumer_meters {
     copied_.add(samples);
     if (value_bytes != 0) values_.add(value_bytes);
   }
-  /// Counts a batch that is not copied, because the device works on it in its host slot.
+  /// Counts a batch that is not copied, because the device reads it directly from its host slot.
   void record_zero_copy() noexcept { zero_copies_.add(1); }
   /// Counts a batch that the consumer receives, with `ahead` copies queued after it.
   void record_handed_out(std::uint64_t samples, std::uint64_t ahead) noexcept {
@@ -64,7 +64,7 @@ class feed_observer : public consumer_meters {
     add(device_step_, one.step);
   }
 
-  /// Sets whether the loop body is the step. Must be called before the first batch.
+  /// Specifies if the loop body is the step. Must be called before the first batch.
   void set_runs_inline(bool runs_inline) noexcept { runs_inline_ = runs_inline; }
 
   /// Returns the statistics so far, without the statistics of the source. Any thread may call this.

@@ -154,8 +154,8 @@ class source_stage {
   }
 
  private:
-  /// Gets a batch from `next_of_source`. If the source throws, stores the exception in `failed`. If
-  /// a batch exceeds the source's layout, returns it to the source and stores an error.
+  /// Takes a batch from `next_of_source`. If the source throws, stores the exception in `failed`.
+  /// If a batch exceeds the source's layout, returns it to the source and stores an error.
   template <class Next>
   batch_type take(failed_batch& failed, const Next& next_of_source) noexcept {
     try {

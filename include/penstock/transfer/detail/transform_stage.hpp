@@ -46,7 +46,7 @@ class transform_of final : public erased_transform<Device> {
  public:
   using out_record = transformed_record_t<Transform, In>;
 
-  /// Prepares the transform. Throws errors from the transform.
+  /// Prepares the transform. Propagates errors from the transform.
   transform_of(Transform transform, const Device& device, const batch_layout<In>& layout)
       : transform_(std::move(transform)),
         in_(layout),
@@ -79,7 +79,7 @@ class transform_stage {
 
   /// Creates a stage for at most `slot_count` device slots. `in` is the layout of batches when they
   /// are copied. If `reads_host` is true, the transform reads host memory, and no staging buffers
-  /// are allocated. Throws `out_of_memory`, and errors from the device.
+  /// are allocated. Propagates errors from the device, such as `out_of_memory`.
   transform_stage(const Device& device, slot_layout in,
                   std::unique_ptr<erased_transform<Device>> transform, std::size_t slot_count,
                   bool reads_host)
@@ -111,7 +111,8 @@ class transform_stage {
   /// Returns the layout of the batches when they are copied.
   [[nodiscard]] const slot_layout& in_layout() const noexcept { return in_; }
 
-  /// Traces the transforms with `trace`, and times them with `timer`. Null disables an instrument.
+  /// Traces the transforms with `trace`, and times them with `timer`. Either may be null, which
+  /// disables it.
   void watch_by(trace_sink* trace, device_timer<Device>* timer) noexcept {
     trace_ = trace;
     timer_ = timer;
@@ -128,7 +129,8 @@ class transform_stage {
   /// Returns the point at which the transforms have read the previous batch at `data()`.
   [[nodiscard]] std::uint64_t read_at() const noexcept { return places_[next_].read_at; }
 
-  /// Queues the transform of the batch at `arrived` into `slab`. Throws errors from the transform.
+  /// Queues the transform of the batch at `arrived` into `slab`. Propagates errors from the
+  /// transform.
   void enqueue(const std::byte* arrived, std::byte* slab, const batch_info& batch) {
     const stream_ref stream = made_->stream();
     const work_probe probe{trace_stage::transform, trace_, batch, batch.size};

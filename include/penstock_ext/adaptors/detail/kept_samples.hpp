@@ -134,7 +134,7 @@ class sample_bits {
   [[nodiscard]] std::uint64_t hash() const noexcept { return hash_; }
 
   /// Returns the position of set bit `i`, counted from 0. `i` must be less than size(). Searches
-  /// between two marks, so the time depends only on the distance of the set bits.
+  /// between two marks, so the time depends only on the distance between set bits.
   [[nodiscard]] std::uint64_t operator[](std::uint64_t i) const noexcept {
     const std::uint64_t* const mark = &marks_[static_cast<std::size_t>(i / mark_distance)];
     // Finds the last block with at most `i` set bits before it.

@@ -117,8 +117,8 @@ class sample_tester {
     }
   }
 
-  /// Returns false if any of the samples cannot be read. Then they are read one by one, which finds
-  /// the sample that fails.
+  /// Returns false if any of the samples cannot be read. The caller then reads the samples one by
+  /// one, to find the sample that fails.
   [[nodiscard]] bool can_read(std::size_t count) {
     try {
       read(count);

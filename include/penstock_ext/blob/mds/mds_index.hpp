@@ -253,7 +253,7 @@ class mds_hasher {
 }
 
 /// Verifies the file against the fastest supported checksum in `checksums`. Throws `file_corrupt`
-/// after a mismatch, `file_format_error` if no checksum is supported, and the read errors of the
+/// after a mismatch, `file_format_error` if no checksum is supported, and errors from reading the
 /// file.
 inline void require_checksum(const shard_file& file, std::span<const mds_checksum> checksums,
                              const std::string& remedy) {

@@ -205,7 +205,7 @@ class mds_compression {
   explicit operator bool() const noexcept { return static_cast<bool>(open_); }
   /// Returns Mosaic's name of the compression, or "" if no codec is set.
   [[nodiscard]] const std::string& family() const noexcept { return family_; }
-  /// Opens a compressed file. A codec must be set. Throws errors from the codec's source.
+  /// Opens a compressed file. A codec must be set. Propagates errors from the codec's source.
   [[nodiscard]] reader open(const std::string& path) const { return open_(path); }
 
  private:

@@ -68,7 +68,8 @@ struct blob_place {
   return file;
 }
 
-/// Does nothing between the two halves of `read_blob`. Tests replace it with a write to the file.
+/// The function that `read_blob` calls between its two halves. Does nothing. Tests pass a function
+/// that writes to the file.
 struct no_pause {
   void operator()() const noexcept {}
 };

@@ -23,9 +23,9 @@ namespace detail {
 /// the exception of the lowest index.
 template <class Call>
 void parallel_for(std::size_t count, std::size_t threads, const Call& call) {
-  // Relaxed suffices, because the counter only assigns indices in order and joining the threads
-  // orders everything else. After a failure no further indices are assigned. All lower indices have
-  // been assigned by then, so the lowest failure is always found.
+  // Relaxed ordering suffices, because the counter only assigns indices in order and joining the
+  // threads orders everything else. After a failure no further indices are assigned. All lower
+  // indices have been assigned by then, so the lowest failure is always found.
   std::atomic<std::size_t> next{0};
   std::mutex guard;
   std::size_t failed = count;

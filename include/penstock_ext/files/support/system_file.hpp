@@ -135,13 +135,13 @@ void write_at(int file, std::uint64_t offset, std::span<const std::byte> bytes, 
   }
 }
 
-/// Returns a name for an open file of the program, for messages.
+/// Returns a name for a file that the program has opened, for messages.
 [[nodiscard]] inline std::string name_of_descriptor(int file) {
   return "file descriptor " + std::to_string(file);
 }
 
-/// Duplicates a descriptor of the program. On failure, returns a negative descriptor and sets
-/// `errno`.
+/// Duplicates a descriptor that the program owns. On failure, returns a negative descriptor and
+/// sets `errno`.
 [[nodiscard]] inline descriptor duplicate_of(int file) noexcept {
   return descriptor{::fcntl(file, F_DUPFD_CLOEXEC, 0)};
 }
@@ -278,7 +278,7 @@ class read_soon {
 
  private:
   void ask() const noexcept {
-    // Only a hint. After a failure, the bytes are read on access.
+    // The call is only a hint. If it fails, the bytes are read on access.
     if (begin_ != end_) {
       static_cast<void>(
           ::madvise(reinterpret_cast<void*>(begin_), end_ - begin_, MADV_WILLNEED));  // NOLINT
@@ -334,7 +334,7 @@ class read_soon {
 /// Thread-safe.
 [[nodiscard]] inline descriptor open_part(const std::string& target, std::string& part,
                                           ::mode_t mode = 0666) {
-  // A dead process with the same id may have left files.
+  // A process that has died, with the same process ID, may have left files.
   for (int tries = 0; tries < 1000; ++tries) {
     part = part_name(target);
     descriptor file = open_at(AT_FDCWD, part.c_str(), O_WRONLY | O_CREAT | O_EXCL, mode);

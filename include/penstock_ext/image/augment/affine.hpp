@@ -146,8 +146,8 @@ struct bilinear_taps {
   static std::uint8_t to_byte(double value) noexcept { return static_cast<std::uint8_t>(value); }
 };
 
-/// The four pixels around a position along one axis. The interpolation between the middle two is
-/// cubic with a = -1.
+/// The four pixels around a position along one axis. The interpolation between the two middle
+/// pixels is cubic with a = -1.
 struct bicubic_taps {
   static constexpr std::ptrdiff_t before = 1;
   static constexpr std::size_t count = 4;

@@ -348,8 +348,8 @@ class image_change {
 }  // namespace detail
 
 /// Returns a function for `map` that applies `change` to the field `Field` of a sample. The field
-/// must be an 8-bit image (H x W x C or H x W). Calls `change(pixels)` or
-/// `change(pixels, sample_generator&)` as const.
+/// must be an 8-bit image (H x W x C or H x W). Calls `change(pixels)` or `change(pixels,
+/// sample_generator&)` through a const reference.
 template <name Field, class Change>
 [[nodiscard]] detail::image_change<Field, Change> on_image(Change change) {
   return detail::image_change<Field, Change>{std::move(change)};

@@ -76,8 +76,8 @@ class to_chw {
     }
   }
 
-  /// Throws std::invalid_argument unless `channels` is 3 and the extents of `out` are 3, height and
-  /// width of `size`.
+  /// Throws std::invalid_argument unless `channels` is 3 and `out` has the extents (3, size.height,
+  /// size.width).
   template <std::size_t C, std::size_t H, std::size_t W>
   static void require_planes(const image_size& size, std::size_t channels,
                              const tensor_view<float, C, H, W>& out) {

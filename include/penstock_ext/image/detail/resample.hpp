@@ -258,7 +258,8 @@ template <>
 [[gnu::target("avx2")]] inline void four_rows_avx2<1>(const resample_table& table,
                                                       const std::uint8_t* const (&in)[4],
                                                       std::uint8_t* const (&out)[4]) {
-  // Widens four taps to 16 bits twice, for the low and the high halves.
+  // Shuffle mask that widens the four taps of a row to 16 bits and repeats them, once for the low
+  // and once for the high parts of the coefficients.
   const __m256i widen = _mm256_set1_epi64x(static_cast<long long>(0xff03ff02ff01ff00ull));
   const __m128i half = _mm_set1_epi32(coefficient_half);
   for (std::size_t i = 0; i < table.size(); ++i) {

@@ -630,7 +630,7 @@ class jpeg_decoder {
     }
   }
 
-  // Throws the error of a failed step. Does nothing if `fine` is true.
+  // Throws the error of the step that failed. Does nothing if `fine` is true.
   void check(bool fine, std::span<const std::byte> bytes, std::string_view key) const {
     if (fine) return;
     const detail::jpeg_session& session = region_.session;

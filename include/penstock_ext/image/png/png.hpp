@@ -287,7 +287,7 @@ class png_decoder {
     return colors + ((color_type & PNG_COLOR_MASK_ALPHA) != 0 ? 1 : 0);
   }
 
-  // Throws the error of a failed step. Does nothing if `fine` is true.
+  // Throws the error of the step that failed. Does nothing if `fine` is true.
   void check(bool fine, std::string_view key) const {
     if (fine) return;
     const std::uint64_t at = session_.position;

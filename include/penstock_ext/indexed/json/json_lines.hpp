@@ -269,7 +269,7 @@ template <penstock::record_type Record>
 class json_lines
     : public detail::concat_dataset<detail::part_list<detail::json_lines_file<Record>>> {
  public:
-  /// Opens the files `paths`. Bounds each ragged field by the size of the longest line; pass
+  /// Opens the files at `paths`. Bounds each ragged field by the size of the longest line; pass
   /// extents if strings have more tokens than the longest line has bytes, or set
   /// `.memory.max_values_per_batch` if the bound is too large. Throws the same errors as
   /// `text_lines`, and `file_format_error` if a file has a known other format.
@@ -278,8 +278,8 @@ class json_lines
     static_assert(!detail::has_dyn_field<Record>,
                   "penstock::json_lines: pass the extents of a record with dyn extents");
   }
-  /// Opens the files `paths`, with the extents `extents`. Throws the same errors as the other
-  /// constructor.
+  /// Opens the files at `paths`, whose samples have the given `extents`. Throws the same errors as
+  /// the other constructor.
   json_lines(const std::vector<std::string>& paths,
              const std::optional<record_extents<Record>>& extents,
              const json_lines_options& options = {})

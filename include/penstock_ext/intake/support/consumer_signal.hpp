@@ -71,8 +71,9 @@ class consumer_signal {
   std::condition_variable changed_;
   const std::chrono::nanoseconds spin_;
   bool spins_ = false;  // true while a thread spins
-  // Counts notifications. Written only under the mutex. Relaxed, because a spinning thread uses the
-  // count only as a hint to check again under the mutex, and always checks at `due`.
+  // Counts notifications. Written only under the mutex. Relaxed ordering suffices, because a
+  // spinning thread uses the count only as a hint to check again under the mutex, and always checks
+  // at `due`.
   std::atomic<std::uint32_t> notified_{0};
 };
 

@@ -172,7 +172,7 @@ class intake_board : public slot_ring<Device> {
   using stream_ref = typename Device::stream_ref;
   static constexpr deadline forever = (deadline::max)();
 
-  /// Creates `count` slots for batches of `layout` in `memory`. Throws errors from the device.
+  /// Creates `count` slots for batches of `layout` in `memory`. Propagates errors from the device.
   intake_board(const Device& device, const batch_layout<Record>& layout, slab<Device> memory,
                std::size_t count, const board_traits& traits, memory_reservation granted)
       : base(device, layout, std::move(memory), count, std::move(granted)),
@@ -358,8 +358,8 @@ class intake_board : public slot_ring<Device> {
   }
 
   /// Returns the slot and info of the next batch. Returns `std::nullopt` at the end and, unless
-  /// `waits` is true, if no batch is ready. Throws the errors of producers. If no batch is ready at
-  /// the time specified by `set_due`, calls `at_due`, which sets the next time.
+  /// `waits` is true, if no batch is ready. Throws errors that producers reported. If no batch is
+  /// ready at the time specified by `set_due`, calls `at_due`, which sets the next time.
   template <class AtDue>
   [[nodiscard]] std::optional<std::pair<slot_number, batch_info>> next(bool waits, AtDue at_due) {
     require_own();
@@ -461,8 +461,9 @@ class intake_board : public slot_ring<Device> {
     const auto* writing = frames_[slot].writing;
     return writing == nullptr || base::device().is_complete(*writing);
   }
-  /// Returns the number of free slots that are reserved for urgent batches. At least one of the
-  /// slots that are not lost may always be acquired.
+  /// Returns the number of free slots that this acquisition must leave for urgent batches: 0 if it
+  /// is itself urgent. Unless all slots are lost, at least one usable slot is not reserved, so any
+  /// batch can acquire it.
   [[nodiscard]] std::size_t kept_free(bool is_urgent) const noexcept {
     const std::size_t usable = base::count() - base::lost();
     return is_urgent || usable == 0 ? 0 : (std::min)(traits_.reserved, usable - 1);

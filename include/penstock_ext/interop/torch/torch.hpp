@@ -76,7 +76,8 @@ inline constexpr at::ScalarType torch_type = detail::torch_type_of<T>();
 namespace detail {
 
 /// Returns the field as a tensor that holds a handle of the batch. Stream order must already be
-/// established. Throws errors from libtorch and `std::bad_alloc`, without keeping a handle.
+/// established. Propagates errors from libtorch. Throws `std::bad_alloc`. After an exception, no
+/// handle of the batch remains.
 template <name Field, class Batch>
 [[nodiscard]] at::Tensor tensor_of(const shared_batch<Batch>& batch, const at::Device& where) {
   using handle = shared_batch<Batch>;

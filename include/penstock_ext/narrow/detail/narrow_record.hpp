@@ -76,8 +76,8 @@ inline void write_bytes(std::span<const float> values, const affine_scale& by,
 /// Writes the values that the bytes represent.
 inline void read_bytes(std::span<const std::int8_t> bytes, const affine_scale& by,
                        std::span<float> to) {
-  // If the scale has at most 16 significant bits, the product is exact, so the sum equals that of
-  // fma. Calling fma for each value would be many times slower.
+  // If the scale has at most 16 significant bits, the product is exact, so a multiplication and an
+  // addition give the same result as fma. Calling fma for each value would be many times slower.
   const bool is_exact = (__builtin_bit_cast(std::uint32_t, by.scale) & 0xffU) == 0;
   if (is_exact) {
     for (std::size_t i = 0; i < bytes.size(); ++i) {

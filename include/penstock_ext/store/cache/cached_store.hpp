@@ -251,7 +251,7 @@ inline std::uint64_t read_alone(block_disk& disk, std::span<block_piece> pieces)
 }
 
 /// Reads the blocks of `claims`: intact blocks from `disk`, and all others from `store` in one
-/// call. Throws errors from the store.
+/// call. Propagates errors from the store.
 template <byte_store Store>
 void read_blocks(const Store& store, block_disk& disk, std::span<block_claim> claims) {
   std::vector<byte_range> ranges;
@@ -335,7 +335,7 @@ class block_cache {
   [[nodiscard]] bool is_in_child() const noexcept { return process_.is_in_child(); }
 
   /// Returns the object `name`. Queries the underlying store for its size and version only once.
-  /// Throws errors from the store.
+  /// Propagates errors from the store.
   [[nodiscard]] const known_object& object(std::string_view name) {
     return objects_.find(name, [&](std::string_view object) -> object_state {
       if constexpr (versioned_store<Store>) {
@@ -494,7 +494,8 @@ class block_cache {
     return false;
   }
 
-  // Ends the flights of `mine`. If a block was not read, waiting threads try to read it themselves.
+  // Marks the in-flight reads of the blocks in `mine` as finished. If a block was not read, the
+  // threads that wait for it try to read it themselves.
   void land(std::span<const block_claim> mine) noexcept {
     if (mine.empty()) return;
     const std::lock_guard lock{mutex_};
@@ -584,13 +585,13 @@ class cached_store {
       : cache_(new detail::block_cache<Store>(std::forward<From>(store), checked(options))) {}
 
   /// Returns the size of `object` in bytes. Queries the underlying store once and caches the
-  /// result. Throws errors from the underlying store.
+  /// result. Propagates errors from the underlying store.
   [[nodiscard]] std::uint64_t size_of(std::string_view object) const {
     return cache_->object(object).size;
   }
 
   /// Returns the size of `object`, and its version if the underlying store is a `versioned_store`.
-  /// Throws errors from the underlying store.
+  /// Propagates errors from the underlying store.
   [[nodiscard]] object_state state_of(std::string_view object) const
     requires versioned_store<Store>
   {
@@ -601,8 +602,8 @@ class cached_store {
   /// Reads one range. Throws the same errors as `read_many`.
   void read(const byte_range& range) const { cache_->read({&range, 1}); }
 
-  /// Reads all `ranges`. Throws errors from the underlying store, and `file_truncated` if a range
-  /// extends beyond the end of its object.
+  /// Reads all `ranges`. Propagates errors from the underlying store. Throws `file_truncated` if a
+  /// range extends beyond the end of its object.
   void read_many(std::span<const byte_range> ranges) const { cache_->read(ranges); }
 
   /// Lends a range that lies in a single block in memory and covers at least 1/64 of the block (see

@@ -234,8 +234,8 @@ class stream_core {
   }
 
   /// Returns the next batch, whose slot the caller then owns. If `waits` is true, waits for the
-  /// batch. Returns nothing at the end. Throws errors from `fill`, `seek` and the device,
-  /// `leases_exhausted`, and `cancelled`. An error ends the range.
+  /// batch. Returns nothing at the end. Propagates errors from `fill`, `seek` and the device.
+  /// Throws `leases_exhausted` and `cancelled`. An error ends the range.
   [[nodiscard]] std::optional<taken> next(bool waits) {
     try {
       while (!at_end()) {
@@ -417,8 +417,8 @@ class stream_core {
     if (!slot) std::rethrow_exception(delivery_.failed().error);
     return *slot;
   }
-  /// Takes the batch of a claim. Returns nothing if the claim is empty. Throws the error of the
-  /// claim.
+  /// Takes the batch of a claim. Returns nothing if the claim is empty. If the claim contains an
+  /// error instead of a batch, throws it.
   [[nodiscard]] std::optional<taken> take(std::uint32_t slot) {
     ++next_;
     filling& of = filled_[slot];

@@ -58,7 +58,7 @@ struct parquet_blobs_options {
 /// that need that row group wait.
 class parquet_blobs {
  public:
-  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
+  /// Opens the files at `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
   /// `duplicate_entry` for a file that is listed twice, the type errors of `arrow_blobs`, and
   /// `option_error` if a row group exceeds `cache_bytes` or `paths` is empty.
   explicit parquet_blobs(const std::vector<std::string>& paths,

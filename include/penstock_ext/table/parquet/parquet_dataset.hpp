@@ -72,7 +72,7 @@ class parquet_dataset {
  public:
   using record_type = Record;
 
-  /// Opens the files `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
+  /// Opens the files at `paths` and reads their footers. Throws `file_unreadable`, `file_corrupt`,
   /// `duplicate_entry` for a file that is listed twice, the type errors of `arrow_dataset`, and
   /// `option_error` if a row group exceeds `cache_bytes` or `paths` is empty.
   explicit parquet_dataset(const std::vector<std::string>& paths,

@@ -240,7 +240,8 @@ struct pax_records {
   }
 
  private:
-  // Applies a record. Returns a description of a valid value, or "" if the value is valid.
+  // Applies a record. If its value is invalid, returns a description of a valid value, for
+  // messages. Otherwise returns "".
   [[nodiscard]] std::string_view take(std::string_view key, std::string_view value) {
     if (key == "path") {
       if (value.find('\0') != std::string_view::npos) return "a path without a NUL";

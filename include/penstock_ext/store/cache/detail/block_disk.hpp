@@ -424,8 +424,9 @@ class page_cache_guess {
   static constexpr std::uint32_t enough = 32;
   static constexpr std::uint32_t one_of = 16;
 
-  // Number of consecutive hits, up to `enough`. Concurrent threads may exceed it slightly. Relaxed
-  // suffices for this member and `turn_`, because only the next prediction depends on them.
+  // Number of consecutive hits, capped at `enough`. Concurrent updates may push the number slightly
+  // past the cap. Relaxed ordering suffices for this member and for `turn_`, because they affect
+  // only the next prediction.
   std::atomic<std::uint32_t> in_a_row_{0};
   std::atomic<std::uint32_t> turn_{0};
 };

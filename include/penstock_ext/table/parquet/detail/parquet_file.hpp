@@ -963,7 +963,7 @@ class parquet_groups {
     for (const std::uint64_t index : indices) {
       if (index >= size()) continue;
       const std::size_t number = group_of(index);
-      // Relaxed suffices, because only hints depend on the flag.
+      // Relaxed ordering suffices, because only hints depend on the flag.
       if (is_requested_[number].exchange(true, std::memory_order_relaxed)) continue;
       try {
         const parquet_group& group = groups_[number];
