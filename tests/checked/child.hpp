@@ -16,7 +16,8 @@ struct child_end {
   std::string said;
 };
 
-/// Runs `what` in a child process, which then exits with 0. Returns the end of the child.
+/// Runs `what` in a child process, which then exits with 0. Returns the exit status and the stderr
+/// output of the child.
 template <class F>
 child_end end_of_child(F what) {
   int ends[2];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// misuse <name>: runs one misuse in a child process, which must abort and print the mistake and the
-// batch on stderr. Without a name, all misuses run.
+// misuse <name>: runs one misuse in a child process, which must abort, and must name the mistake
+// and the batch on stderr. Without a name, all misuses run.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -149,7 +149,7 @@ void address_written_in_host_memory() {
   x[5] = 1;
 }
 
-/// A dataset of bytes. No byte value can mark released memory.
+/// A dataset of bytes. Released memory cannot be marked, because every byte value is valid.
 struct images {
   using record_type =
       ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
@@ -181,7 +181,7 @@ void bytes_written_in_a_device_batch() {
   label[3] = 1;
 }
 
-/// Keeps spans over batch data, as a program that keeps tensors from torch::from_blob does.
+/// Keeps spans over batch data, like a program that keeps tensors from torch::from_blob.
 void bytes_read_in_a_device_batch() {
   auto loader = load_images();
   ps::transfer feed{loader};
@@ -208,7 +208,7 @@ void address_on_a_stream_behind_its_lease() {
   const float* x = nullptr;
   for (auto& batch : feed.epoch(0)) {
     x = ps::get<"x">(batch.used_on(stream)).data();
-    // Allowed, because the work was queued before the lease ended.
+    // The access is permitted, because the work was queued before the lease ended.
     stream.launch([x] { seen = *x; });
   }
   stream.launch([x] { seen = *x; });
@@ -354,8 +354,8 @@ void used_on_a_stream_of_the_batch_before() {
   }
 }
 
-/// A device whose copies take minutes. A read that does not wait for the copy always comes too
-/// early, even on a delayed thread.
+/// A device whose copies take minutes. A read that does not wait for the copy is always too early,
+/// even on a delayed thread.
 const ps::cpu_device stuck_bus{{.copy_bytes_per_second = 1}};
 /// A device whose copies take a quarter of a second, for misuses that finally wait for the copies.
 const ps::cpu_device slow_bus{{.copy_bytes_per_second = 1000}};

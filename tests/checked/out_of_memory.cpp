@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// A checked build allocates memory for each lease. The consumer gets std::bad_alloc if this
-// allocation fails.
+// A checked build allocates memory for each lease. If this allocation fails, the consumer receives
+// std::bad_alloc.
 #include <cstdio>
 
 #include "flow/out_of_memory.hpp"

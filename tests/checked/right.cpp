@@ -123,7 +123,7 @@ void work_runs_behind_the_end_of_its_lease(std::size_t workers, std::size_t dept
     other.launch([&good_on_other, first, x = ps::get<"x">(std::as_const(batch).used_on(other))] {
       good_on_other += is_ramp(x, first) ? 1U : 0U;
     });
-    if (held) device_lease{std::move(batch)} = {};  // the lease ends before the work has run
+    if (held) device_lease{std::move(batch)} = {};  // ends the lease before the work has run
     gate.set_value();
   }
   device.synchronize(stream);
@@ -154,7 +154,8 @@ void a_transform_and_leases_that_stay() {
   require(ps::get<"x">(kept[1])(0, 0, 0) == 8.0F, "a kept device batch");
 }
 
-/// The loop body is the step. Copies are slow, so a read that does not wait comes too early.
+/// The loop body is the step. Copies are slow, so a read that does not wait for the copy is too
+/// early.
 void the_body_is_the_step(std::size_t workers) {
   const ps::cpu_device slow_bus{{.copy_bytes_per_second = 1e6}};
   ps::loader loader{ramps{}, ps::sequential{}, slow_bus, {.batch_size = 4, .workers = workers}};
@@ -172,7 +173,8 @@ void the_body_is_the_step(std::size_t workers) {
   require(sum(ps::transfer{loader, slow_bus}) == expected, "the same, the device named");
 }
 
-/// The body reads a batch of a stream, after waiting for the copy in one of several ways.
+/// The loop body reads a batch of a feed with a stream. Before that, it waits for the copy in one
+/// of several ways.
 void the_body_waits_for_the_stream() {
   auto [device, loader, stream, feed] = streamed{2};
   auto other = device.make_stream();
@@ -203,7 +205,8 @@ void the_body_waits_for_the_stream() {
   }
 }
 
-/// The body takes an address and leaves the loop before it launches work.
+/// The loop body takes the address of a batch, and the program leaves the loop before it launches
+/// work on the batch.
 void a_body_is_left_before_its_launch() {
   auto [device, loader, stream, feed] = streamed{1};
   for (auto& batch : feed.epoch(0)) {
@@ -357,7 +360,8 @@ void results_of_steps_on_a_stream(std::size_t depth) {
                         {.depth = depth}};
   std::promise<void> gate;
   auto opened = std::make_shared<std::future<void>>(gate.get_future());
-  // The steps run after their slots are sent or dropped.
+  // Blocks the stream until the loop has filled all slots. By then, most slots have been submitted,
+  // so their steps run after the submission.
   stream.launch([opened] { opened->wait(); });
   for (auto& [batch, slot] : ps::zip_results(feed.epochs(0, 2), out)) {
     stream.launch([x = ps::get<"x">(batch), to = ps::get<"sum">(slot)] {
@@ -386,7 +390,7 @@ void slots_that_were_not_made() {
   require(is_rejected, "an event that can't be made is an exception");
   const ps::cpu_device device;
   const std::size_t bytes = 3 * layout.bytes();
-  const auto again = device.allocate_pinned(bytes);  // gets the same address, and then writes to it
+  const auto again = device.allocate_pinned(bytes);  // has the same address, and writes to it
   std::memset(again.data, 1, bytes);
   device.deallocate_pinned(again.data, bytes);
 }

@@ -17,8 +17,8 @@ using penstock::detail::process_mark;
 
 namespace {
 
-/// Runs `process` in a forked child. The result is a sum: 1 if a child is reported, and 2 if the
-/// error names the object and the parent process.
+/// Runs `process` in a forked child. Returns a sum of flags: 1 if the guard detects the child, and
+/// 2 if the error names the object and the parent process.
 int said_in_child(const fork_guard& process) {
   const ::pid_t parent = ::getpid();
   const ::pid_t child = ::fork();

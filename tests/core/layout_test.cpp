@@ -77,7 +77,7 @@ TEST_CASE("a layout larger than the address space is rejected", "[core][fault:me
   SECTION("in the sum of the fields") {
     using two = ps::record<ps::field<"a", std::uint8_t>, ps::field<"b", std::uint8_t>>;
     CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2 - 1024}), ps::layout_error);
-    // The size stays pages below the limit, so no overflow occurs.
+    // The size is several pages below the limit, so no overflow occurs.
     CHECK_NOTHROW(ps::batch_layout<two>{{}, huge / 4 - 4096});
     // The first field ends exactly at the limit, so its padding exceeds the limit.
     CHECK_THROWS_AS((ps::batch_layout<two>{{}, huge / 2}), ps::layout_error);

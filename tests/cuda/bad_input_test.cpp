@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests mistakes that a program can make around a feed. Each mistake must give a typed error, all
-// threads must end, and no object may leak.
+// Tests mistakes that a program can make when it uses a feed. Each mistake must result in a typed
+// error, all threads must end, and no object may leak.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -84,8 +84,8 @@ TEST_CASE("a captured stream is rejected even if the body holds another feed's l
   *it = std::move(*their);
   REQUIRE(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   CHECK_THROWS_AS(++it, ps::capture_in_progress);
-  // The transfer queries the capture status instead of trying a call. A forbidden call would have
-  // invalidated the capture.
+  // The transfer queries the capture status first. If it had made the forbidden call, the capture
+  // would be invalid.
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(stream.get(), &graph) == cudaSuccess);
   if (graph != nullptr) CHECK(cudaGraphDestroy(graph) == cudaSuccess);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that requests of several threads are combined to batches and copied to a GPU.
+// Tests that requests from several threads are combined into batches and copied to a GPU.
 #include <penstock_ext/serve/batcher.hpp>
 
 #include <atomic>
@@ -38,7 +38,8 @@ auto looks_at(const Batch& batch, std::atomic<std::uint64_t>& right) {
   };
 }
 
-/// Serves `count` requests of a thread on `device`. There are so few slots that each is reused.
+/// Serves `count` requests of a thread on `device`. There are so few slots that each slot is
+/// reused.
 void serve(const ps::cuda_device& device, std::uint64_t count, ps::trace_recorder* recorder,
            fates& known, std::atomic<std::uint64_t>& right) {
   const auto stream = device.make_stream();

@@ -47,8 +47,8 @@ struct outcome {
   int wrong = 0;
 };
 
-/// Uploads weights, changes them in steps, and saves them after each step, as 8-byte words. Throws
-/// errors from the transfers.
+/// Uploads weights, changes them in steps, and saves them after each step, as 8-byte words.
+/// Propagates errors from the transfers.
 void run(std::size_t workers, std::uint64_t steps, outcome& found) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();

@@ -60,7 +60,7 @@ void touch_memory(const ps::cuda_device& device) {
     device.copy_async(mine.data(), on_device, page, stream);
     device.synchronize(ps::cuda_stream_ref{stream});
   }
-  // Frees everything on another thread, which has no context either.
+  // Frees everything on another thread, on which no context is current either.
   on_new_thread([&] {
     device.unregister_memory(mine.data(), mine.size());
     ps::detail::cuda_deallocate_pinned(device.ordinal(), large, 40 * page, 256, tiny);

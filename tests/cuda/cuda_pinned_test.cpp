@@ -37,7 +37,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 
-/// Sizes with which even blocks of a few KiB are allocated like large blocks.
+/// Thresholds so small that even blocks of a few KiB are allocated in the same way as large blocks.
 const ps::detail::pinned_sizes tiny{.mapped_above = 2 * page, .chunk = 4 * page, .page = page};
 
 /// Returns true if the page at `data` is mapped.
@@ -103,8 +103,8 @@ TEST_CASE("the chunks of a plan cover the memory once, and split no page and no 
           }
           const std::size_t whole = (bytes + page_bytes - 1) / page_bytes * page_bytes;
           const std::size_t step = unit == 0 ? whole : std::lcm(unit, page_bytes);
-          // A piece has the requested length, or the nearest length that the unit boundaries
-          // permit.
+          // Each piece has the requested length, or the nearest length that ends at a unit
+          // boundary.
           const std::size_t expected = std::min(whole, std::max(step, chunk / step * step));
           ++plans;
           if (!plan.is_mapped() || plan.length != whole || covered != whole || cuts ||
@@ -340,7 +340,8 @@ TEST_CASE("a copy of a slot stays in one registration for any slot size", "[cuda
       }
       device.synchronize(stream);
       if (ps::detail::plan_pinned(slots * unit, unit, tiny).pieces() > 1) {
-        // The runtime rejects a single copy across pieces. The library never makes such a copy.
+        // The runtime rejects a copy that crosses the boundary of two pieces. The library never
+        // makes such a copy.
         CHECK_THROWS_AS(device.copy_async(to, data, slots * unit, stream), ps::cuda_error);
       }
       device.synchronize(stream);

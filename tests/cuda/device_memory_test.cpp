@@ -43,7 +43,7 @@ struct failing_resource {
   way how = way::none;
   std::size_t live = 0;
   std::size_t rejections = 0;  // calls of `allocate` that have failed
-  std::size_t bad_calls = 0;   // calls of the runtime that have failed for another reason
+  std::size_t bad_calls = 0;   // CUDA calls that failed for another reason
   int device = -1;             // the current device during the latest call
 
   void* allocate(std::size_t bytes, std::size_t) {
@@ -90,8 +90,8 @@ struct two_names {
   }
 };
 
-/// A pool with the functions of RMM, whose memory is usable only in the order of a stream: work on
-/// the stream still writes to it.
+/// A pool with the same functions as RMM. The memory may be used only in the order of a stream,
+/// because work on the stream still writes to it.
 struct stream_ordered_pool {
   std::size_t live = 0;
 
@@ -108,7 +108,7 @@ struct stream_ordered_pool {
   }
 };
 
-/// The wrapper of docs/existing_code.md.
+/// The wrapper that docs/existing_code.md shows.
 struct synchronous_pool {
   stream_ordered_pool* pool;
   cudaStream_t stream;
@@ -200,8 +200,8 @@ TEST_CASE("with a resource of the program, nothing calls cudaMalloc, and all mem
   CHECK(sums_through_everything(ps::cuda_device{0, arena}) == expected);
   CHECK(fake_cuda::calls_of("cudaMalloc") == mallocs);
   CHECK(fake_cuda::calls_of("cudaFree") == frees);
-  // The slots of the feed, two staging buffers, the slots of the results, the weights and their
-  // snapshot.
+  // The resource owns the slots of the feed, two staging buffers, the slots of the results, the
+  // weights and their snapshot.
   CHECK(arena.allocations == 6);
   CHECK(arena.alignments == std::map<std::size_t, std::size_t>{{256, 6}});
   CHECK(arena.bytes() == 0);
@@ -309,7 +309,7 @@ TEST_CASE("an automatic depth stays as it is if the program's resource has no mo
     auto first = std::move(feed.next());
     auto second = std::move(feed.next());
     auto third = std::move(feed.next());
-    CHECK(memory.live == 2);  // the two slots of the start, and one more
+    CHECK(memory.live == 2);  // the two initial slots and one additional slot
     memory.how = failing_resource::way::null;
     CHECK_THROWS_AS(feed.next(), ps::leases_exhausted);
     CHECK(memory.rejections == 1);

@@ -37,7 +37,7 @@ struct digits {
   }
 };
 
-/// The parts of a batch that are passed to a kernel: views with only addresses and extents.
+/// The parts of a batch that are passed to a kernel: views that contain only addresses and extents.
 struct seen_batch {
   decltype(ps::get<"image">(std::declval<const ps::const_batch_view<record>&>())) images;
   decltype(ps::get<"label">(std::declval<const ps::const_batch_view<record>&>())) labels;
@@ -84,8 +84,8 @@ void look_at(const Batch& batch, ps::cuda_stream_ref stream, outcome& found) {
   fake_cuda::launch(stream.get(), look, {batch.data()});
 }
 
-/// Runs all epochs in order. Work on the consumer's stream checks each batch. Throws the errors of
-/// the flow.
+/// Runs all epochs in order. Work on the consumer's stream checks each batch. Propagates errors
+/// from the flow.
 inline void run(const ps::cuda_device& device, const settings& how, outcome& found) {
   const ps::shuffled order{.seed = 9};
   const auto stream = device.make_stream();
@@ -105,7 +105,8 @@ inline void run(const ps::cuda_device& device, const settings& how, outcome& fou
     // Launching a kernel requires a stream of the current device.
     const auto current = device.enter_scope();
     fake_cuda::launch(stream.get(), look, {batch.data()});
-    // Overwrites the batch at the end of its lease. No later work may depend on the slot.
+    // Overwrites the batch just before its lease ends. No later work may depend on the contents of
+    // the slot.
     const auto spoil = [pixels = ps::get<"image">(batch).flat()] {
       std::memset(pixels.data(), fake_cuda::poison, pixels.size());
     };

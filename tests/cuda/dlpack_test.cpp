@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests batches in device memory as tensors of a library that uses its own stream.
+// Tests that batches in device memory can be used as tensors by a library with its own stream.
 #include <penstock_ext/interop.hpp>
 
 #include <cstdint>

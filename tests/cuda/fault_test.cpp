@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Makes each call of a flow with two epochs and six batches fail once. The consumer must get the
-// right exception, all threads must end, and no object may leak.
+// Makes each call of a flow with two epochs and six batches fail once. The consumer must receive
+// the right exception, all threads must end, and no object may leak.
 #include <cstdint>
 #include <string>
 
@@ -41,12 +41,12 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
   std::uint64_t right = 0;
   REQUIRE(run(how, right) == ended::well);
   REQUIRE(right == batches);
-  // The number of calls varies slightly if there are threads. The loop ends after the last call of
-  // any run.
+  // With worker threads, the number of calls varies slightly between runs. The loop therefore
+  // continues beyond the last call of the longest run.
   const std::uint64_t calls = fake_cuda::calls() + 10;
   std::uint64_t failures = 0;
-  // Programs are ten times slower under a sanitizer, so only every seventh call is tested. Other
-  // configurations start at other calls.
+  // Programs are ten times slower under a sanitizer, so only every seventh call is tested. Each
+  // configuration starts at a different call.
   const std::uint64_t step = test::sanitized ? 7 : 1;
   for (std::uint64_t k = (2 * how.workers + static_cast<std::uint64_t>(policy)) % step; k < calls;
        k += step) {
@@ -55,7 +55,7 @@ void sweep(const digits_flow::settings& how, std::uint64_t batches, fake_cuda::p
     fake_cuda::fail_call(k, cudaErrorUnknown);
     if (run(how, right) == ended::by_our_error) ++failures;
   }
-  // Only destructors and optional queries do not report failures.
+  // Only failures in destructors and in optional queries may go unreported.
   CHECK(failures > calls / step / 4);
 }
 

@@ -82,7 +82,7 @@ std::map<std::string, double> calls_a_batch(Feed& feed) {
   std::map<std::string, std::uint64_t> after;
   for (auto& batch : feed.epoch(0)) {
     // Counts the calls between batches 19 and 89. The range excludes the initial copies and the end
-    // of the loop. The flow is up to depth - 1 batches ahead at both points.
+    // of the loop. At both points, the flow is up to depth - 1 batches ahead of the consumer.
     if (batch.number() == 19) before = fake_cuda::thread_calls();
     if (batch.number() != 89) continue;
     after = fake_cuda::thread_calls();
@@ -212,7 +212,7 @@ TEST_CASE("a stream waits for a copy only if the host does not see that the copy
           "[cuda][promise:race-free-4]") {
   const auto policy = GENERATE(fake_cuda::policy::early, fake_cuda::policy::late);
   const bool is_early = policy == fake_cuda::policy::early;
-  // The late policy completes a copy that is queried often.
+  // With the late policy, a copy completes only after it has been queried many times.
   const bool spins = !is_early && GENERATE(false, true);
   const std::chrono::nanoseconds spin = spins ? std::chrono::hours{1} : std::chrono::hours{0};
   constexpr std::uint64_t batches = 20;
@@ -234,7 +234,7 @@ TEST_CASE("a stream waits for a copy only if the host does not see that the copy
       look_at(batch, stream, found);
       batch.also_used_on(second);
       look_at(batch, second, found);
-      // Ends the steps, after which the early policy completes the next copy.
+      // Ends the steps. The early policy then completes the next copy.
       device.synchronize(ps::cuda_stream_ref{stream});
       device.synchronize(ps::cuda_stream_ref{second});
     }
@@ -288,7 +288,8 @@ TEST_CASE("a batch costs the consumer four calls and half a query, none of which
   const auto stream = device.make_stream();
   always_ready loader{
       ps::loader{digits_flow::digits{1600}, ps::shuffled{.seed = 1}, device, four_ahead}};
-  // Each group makes one mark, one query, one wait per stream, and one record for its releases.
+  // For each group, the feed makes one mark, one query, one wait per stream, and one record for the
+  // releases.
   for (const std::size_t depth : {3U, 4U, 5U}) {
     INFO("depth " << depth);
     const double groups = depth == 5 ? 1 / 3.0 : 1 / 2.0;
@@ -296,7 +297,8 @@ TEST_CASE("a batch costs the consumer four calls and half a query, none of which
     auto calls = calls_a_batch(feed);
     CHECK(calls.size() == 7);
     CHECK(calls["cudaMemcpyAsync"] == Approx(1).margin(0.1));
-    // Nothing queries or waits for a copy if a worker has already seen that it is complete.
+    // If a worker has already observed that a copy is complete, no thread queries the copy or waits
+    // for it.
     CHECK(calls["cudaEventQuery"] < groups + 0.1);
     CHECK(calls["cudaThreadExchangeStreamCaptureMode"] == Approx(2 * calls["cudaEventQuery"]));
     CHECK(calls["cudaStreamWaitEvent"] < 2 * groups + 0.1);
@@ -323,7 +325,7 @@ TEST_CASE("a batch that shares no calls costs the consumer six and a query",
   CHECK(calls["cudaEventQuery"] < 1.1);
   CHECK(calls["cudaThreadExchangeStreamCaptureMode"] == Approx(2 * calls["cudaEventQuery"]));
   CHECK(calls["cudaStreamWaitEvent"] < 2.1);  // a completed copy needs no wait
-  // One record for the copy and one for the release.
+  // The feed makes one record for the copy and one for the release.
   CHECK(calls["cudaEventRecord"] == Approx(2).margin(0.1));
   CHECK(calls["cudaStreamIsCapturing"] == Approx(1).margin(0.05));
   CHECK(calls["cudaPeekAtLastError"] < 9.3);  // in addition, one check before each call

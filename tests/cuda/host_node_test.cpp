@@ -31,7 +31,8 @@ TEST_CASE("a GPU's NUMA node is found through the driver or its PCI address",
   {
     const clean_fake does_not{{.host_numa_id = -1, .pci_bus_id = "0000:3B:00.0"}};
     CHECK(nearest_node(0, root) == 1);
-    // A driver without this attribute, and a driver that cannot return its value.
+    // Simulates a driver that does not have this attribute, and a driver that cannot return its
+    // value.
     for (const cudaError_t code : {cudaErrorInvalidValue, cudaErrorNotSupported}) {
       fake_cuda::fail_call_of("cudaDeviceGetAttribute", 0, code);
       CHECK(nearest_node(0, root) == 1);

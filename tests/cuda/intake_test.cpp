@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests that pushed frames are copied to a GPU. Host threads or streams write the frames, and the
-// device runs its work in any order.
+// Tests that frames pushed into an intake are copied to a GPU. The frames are written by host
+// threads or by work on streams, and the device runs its work in any permitted order.
 #include <penstock_ext/intake/intake.hpp>
 
 #include <atomic>

@@ -122,7 +122,8 @@ TEST_CASE("host() and the device see the same batch, in loops that are left or t
 TEST_CASE("a host slot that was kept is refilled after its copy, also if its lease ends before",
           "[cuda][keep_host][promise:race-free-1]") {
   for (const bool transforms : {false, true}) {
-    // The device works only during waits, so each lease ends before its copy has started.
+    // The device runs work only while a thread waits, so each lease ends before its copy has
+    // started.
     const clean_fake clean{{.policy = fake_cuda::policy::late}};
     digits_flow::outcome found;
     host_side host;

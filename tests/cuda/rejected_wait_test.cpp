@@ -71,7 +71,7 @@ void has_results(const ps::cuda_device& device, const ps::cuda_stream& stream,
   ps::results<word, ps::cuda_device> out{device, stream, 4, [](auto&) {}, {.depth = 2}};
   auto slot = out.acquire(ps::batch_info{.size = 4, .valid_size = 4});
   use_on(stream, slot.data());
-  slot = {};  // discarded, so only its event marks the end of the step
+  slot = {};  // discards the results, so only the event marks the end of the step
   reject();
 }
 void saves(const ps::cuda_device& device, const ps::cuda_stream& stream,

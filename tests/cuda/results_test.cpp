@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests results on the CUDA device. The results are right in any order of the device's work, the
-// loop's thread makes one call per batch, and a failing call ends the loop.
+// Tests results on the CUDA device. The results must be right in any order of the device's work.
+// The thread of the loop makes one call per batch. A failing call ends the loop.
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -32,7 +32,7 @@ struct way {
 };
 
 /// Runs one epoch in which each step sums every image, and the consumers check the sums. Counts the
-/// right and wrong batches in `found`. Throws errors from the flow.
+/// right and wrong batches in `found`. Propagates errors from the flow.
 void run(const way& how, digits_flow::outcome& found) {
   const ps::cuda_device device{0};
   const auto stream = device.make_stream();
@@ -204,7 +204,7 @@ TEST_CASE("a slot that is dropped during a capture is acquired again after the c
     ps::transfer feed{loader, stream};
     const auto loop = [&] {
       for (auto& [batch, slot] : ps::zip_results(feed.epoch(0), out)) {
-        batch = {};  // a feed throws if it ends within a capture
+        batch = {};  // a feed throws if it ends during a capture
         begin();
       }
     };

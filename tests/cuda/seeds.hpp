@@ -10,7 +10,8 @@
 /// is set, or a small fixed number.
 inline std::uint64_t seed_count() { return test::number_in_environment("PENSTOCK_SEEDS", 8); }
 
-/// Returns the policy for a seed. One seed of four is late, one is early, and two are random.
+/// Returns the policy for a seed. Four consecutive seeds give one late policy, one early policy,
+/// and two random policies.
 inline fake_cuda::policy policy_of(std::uint64_t seed) {
   return seed % 4 == 0   ? fake_cuda::policy::late
          : seed % 4 == 1 ? fake_cuda::policy::early

@@ -28,7 +28,7 @@ namespace {
 
 static_assert(!std::is_copy_constructible_v<ps::step_graphs>);
 
-/// A type with the lease members that graphs use.
+/// A type with only those members of a lease that step graphs use.
 struct batch_like {
   const void* address;
   std::size_t place;
@@ -52,7 +52,7 @@ struct step_error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Checks that a failed capture has left nothing behind and that the next capture works.
+/// Checks that a failed capture has left no state behind, and that the next capture succeeds.
 void require_unhurt(ps::step_graphs& graphs, const ps::cuda_device& device,
                     const ps::cuda_stream& stream) {
   CHECK(cudaGetLastError() == cudaSuccess);
@@ -219,7 +219,7 @@ TEST_CASE_METHOD(a_stream_with_graphs,
 TEST_CASE_METHOD(a_stream_with_graphs,
                  "work that a step puts on the consumer's stream is captured with it", "[cuda]") {
   counted_step given;
-  int by_handle = 0;  // counts the work of a library handle that uses the stream
+  int by_handle = 0;  // counts the work that a library queues through a handle on the stream
   const auto step = [&](ps::cuda_stream_ref on) {
     given(on);
     fake_cuda::launch(stream.get(), [&by_handle] { ++by_handle; });

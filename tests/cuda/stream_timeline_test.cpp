@@ -81,7 +81,7 @@ TEST_CASE("a mark during a capture is rejected, and the capture remains valid",
   marked_stream on;
   REQUIRE(cudaStreamBeginCapture(on.stream.get(), cudaStreamCaptureModeThreadLocal) == cudaSuccess);
   const auto lost = on.timeline.mark();
-  CHECK(lost.at == timeline_type::never);  // A captured stream cannot be waited for either.
+  CHECK(lost.at == timeline_type::never);  // No thread can wait for a captured stream either.
   CHECK_THROWS_AS(lost.rethrow_error(), ps::capture_in_progress);
   cudaGraph_t graph = nullptr;
   CHECK(cudaStreamEndCapture(on.stream.get(), &graph) == cudaSuccess);

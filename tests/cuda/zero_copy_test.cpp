@@ -66,7 +66,7 @@ std::map<std::string, double> calls_a_batch(use requested, std::size_t depth) {
   std::map<std::string, double> calls;
   for (const auto& [name, now] : after) {
     const auto more = static_cast<double>(now - before[name]) / 70.0;
-    // Ignores the checks for pending errors, one of which precedes every other call.
+    // Ignores the checks for pending errors. One such check precedes every other call.
     if (name != "cudaPeekAtLastError") calls["all"] += more;
     if (more != 0) calls[name] = more;
   }
@@ -93,7 +93,8 @@ TEST_CASE("the device's attributes decide whether batches are copied, unless the
     CHECK(way_of(how, use::always) == 'z');
     CHECK(way_of(how, use::never) == 'c');
   }
-  // Kernels would need other addresses than the host, or cannot access the memory at all.
+  // On these devices, kernels would need other addresses than the host, or cannot access the memory
+  // at all.
   for (const auto& how : {other_addresses, unmapped}) {
     CHECK(way_of(how, use::by_device) == 'c');
     CHECK(way_of(how, use::always) == 'x');
@@ -184,7 +185,7 @@ TEST_CASE("a host slot whose release was rejected is refilled after the work on 
         ended.also_used_on(second);
         look_at(std::as_const(ended), second, found);
       }
-      // The capture forbids both recording and waiting at the end of the lease.
+      // During the capture, the end of the lease cannot be recorded, and no thread can wait for it.
       CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeRelaxed) == cudaSuccess);
       break;
     }
@@ -275,7 +276,7 @@ TEST_CASE("without a copy a batch costs its stream one record and one query",
   CHECK(held["cudaEventRecord"] == 1);
   CHECK(held["cudaStreamIsCapturing"] == 1);
   CHECK(held["all"] == 2);
-  // A query of a copy, with two changes of the capture mode, replaces a wait for it.
+  // Instead of waiting for a copy, the feed queries it, and changes the capture mode twice.
   CHECK(copied["all"] == Approx(6 + 2 * copied["cudaEventQuery"]).margin(0.1));
   CHECK(grouped["all"] >= 3.9);
 }

@@ -19,7 +19,7 @@
 
 namespace ps = penstock;
 
-// pybind11 and nanobind build function signatures in this way.
+// pybind11 and nanobind build function signatures by concatenation in the same way.
 namespace foreign {
 
 template <class... Types>
@@ -84,7 +84,7 @@ TEST_CASE("a concatenation of viewable, prefetching parts is viewable and prefet
   CHECK_THROWS_AS(all.view(15), ps::index_error);
   all.prefetch(14);
   all.prefetch(15);
-  // Enough indices for the hints to cross several short runs.
+  // There are so many indices that the hints extend over several short runs.
   std::vector<std::uint64_t> indices;
   numbers expected;
   for (std::uint64_t i = 0; i < 20; ++i) {

@@ -216,7 +216,7 @@ TEST_CASE("a user's adaptor forwards everything through each_base", "[data][prom
   CHECK(two.seen->reported() == std::vector<std::uint64_t>{18});
   ps::access_plan(all, std::vector<std::uint64_t>{8, 6, 10});
   CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
-  // The call leaves the plan of `two` unchanged.
+  // The call does not change the plan of `two`.
   ps::access_plan(all, std::vector<std::uint64_t>{5});
   CHECK(two.seen->foreseen == std::vector<std::uint64_t>{19, 17});
   ps::access_plan(all, {});

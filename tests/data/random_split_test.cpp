@@ -121,7 +121,8 @@ TEST_CASE("the parts of a random split have the sizes of largest remainders", "[
   constexpr std::uint64_t many = 1'000'000'000'000'000'000;
   CHECK(ps::detail::split_sizes(many, std::array{0.7, 0.3}) ==
         indices{many / 10 * 7, many / 10 * 3});
-  // 0.2683 * 10^15 is slightly less than the intended integer, so the product must be rounded.
+  // In double arithmetic, 0.2683 * 10^15 is slightly less than the exact integer, so the product
+  // must be rounded.
   CHECK(ps::detail::split_sizes(many, std::array{0.2683, 0.7317}) ==
         indices{many / 10'000 * 2683, many / 10'000 * 7317});
 }

@@ -31,7 +31,7 @@ namespace ps = penstock;
 
 namespace data_parallel {
 
-/// Replaces Thrust.
+/// Replaces the kernels of Thrust.
 template <class Kernel>
 void each(ps::cuda_stream_ref stream, std::size_t count, const Kernel& kernel) {
   fake_cuda::launch(stream.get(), [count, kernel] {
@@ -62,7 +62,7 @@ struct mirrors {
   static void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = mine[i % mine.size()];
   }
-  // The sum equals the values of this rank.
+  // Leaves the values unchanged, as if the values of all other ranks were 0.
   static void sum(std::span<float>, ps::cpu_stream_ref) {}
   static void join(ps::cpu_stream_ref) {}
 };
@@ -200,8 +200,9 @@ TEST_CASE("gradients are summed layer by layer on a separate stream before the u
     CHECK(std::count(other_ranks.streams.begin(), other_ranks.streams.end(), alone.stream.get()) ==
           0);
   }
-  // Twice half of the gradients has the same bits as the gradients. This is true only if each
-  // gradient is summed exactly once, after it is computed and before the update.
+  // The sum over two equal ranks with half of the gradients each has the same bits as the gradients
+  // of one rank. The bits are equal only if each gradient is summed exactly once, after it is
+  // computed and before the update.
   for (std::uint64_t seed = 0; seed < 10; ++seed) {
     CAPTURE(seed);
     const auto policy = seed == 0   ? fake_cuda::policy::late
@@ -246,7 +247,7 @@ TEST_CASE("the error of a failed NCCL sum names the call and the rank", "[data_p
     here.train();
   };
   CHECK_THROWS_WITH(fail(), "ncclAllReduce on rank 0 of 2: an error");
-  CHECK(other_ranks.aborts == 1);  // instead of a normal end, which would wait for the other ranks
+  CHECK(other_ranks.aborts == 1);  // aborts, because a normal end would wait for other ranks
   other_ranks = {};
   { const rank_on_fake here{2}; }
   CHECK(other_ranks.aborts == 0);

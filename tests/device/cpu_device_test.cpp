@@ -62,7 +62,7 @@ TEST_CASE("on the inline stream records and copies complete immediately", "[devi
   held.launch([&gate] { gate.wait([](std::uint32_t open) { return open != 0; }); });
   device.record(event, held);
   CHECK_FALSE(device.is_complete(event));
-  device.record(event, here);  // later work on the other stream no longer counts
+  device.record(event, here);  // does not wait for later work on the other stream
   CHECK(device.is_complete(event));
   const std::uint64_t from = 42;
   std::uint64_t to = 0;

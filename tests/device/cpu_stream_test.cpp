@@ -94,7 +94,7 @@ TEST_CASE("a stream queues 256 operations, then the caller waits until one has r
     begun.store(1);
     block_on(gate);
   });
-  block_on(begun);  // the operation in progress counts towards the 256
+  block_on(begun);  // the operation in progress is one of the 256
   for (int i = 0; i < 255; ++i) stream.launch([&ran] { ++ran; });
   std::thread giver{[&] {
     stream.launch([&ran] { ++ran; });
@@ -207,8 +207,7 @@ TEST_CASE("a stream's destructor waits for work that its work launches", "[devic
 
 TEST_CASE("a stream may be destroyed by its own work, and still runs its queue", "[device]") {
   std::atomic<int> alive{0};
-  // Shared with the work, because the call of `store` may not have returned when this thread sees
-  // the value.
+  // Shared with the work, because `store` may still be running when this thread sees the value.
   const auto ended = std::make_shared<ps::detail::waitable_counter>();
   auto stream = std::make_unique<ps::cpu_stream>();
   const ps::cpu_stream_ref ref{*stream};
@@ -380,7 +379,7 @@ TEST_CASE("a stream reports if its work is done, waits for it, and names its dev
   CHECK(body.device().options().copy_bytes_per_second == 0.0);
 
   static_assert(std::convertible_to<const ps::cpu_stream&, ps::cpu_stream_ref>);
-  // The reference would dangle.
+  // A reference to a temporary object would dangle.
   static_assert(!std::convertible_to<ps::cpu_stream, ps::cpu_stream_ref>);
 }
 

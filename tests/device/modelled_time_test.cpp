@@ -24,7 +24,7 @@ const ps::cpu_device_options nothing_modelled{};
 /// Returns the modeled end time of all work that the calling stream has run.
 moment own_end() { return ps::detail::cpu_queue::running()->busy_until(); }
 
-/// A stream whose thread starts on request of the test.
+/// A stream whose thread starts only when the test requests it.
 class late_stream {
  public:
   explicit late_stream(const ps::cpu_device_options& options)

@@ -59,7 +59,7 @@ TEST_CASE("a point that is known to be reached costs no call of the device", "[d
   const auto third = on.timeline.mark();
   CHECK_THROWS_AS(on.timeline.reached(third.at), device_fault);
   CHECK_THROWS_AS(on.timeline.wait(third.at), device_fault);
-  on.timeline.wait(third.at);  // the fault did not count as the end of the work
+  on.timeline.wait(third.at);  // the fault was not mistaken for the end of the work
 }
 
 TEST_CASE("a query remembers the point that it found reached", "[device]") {

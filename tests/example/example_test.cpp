@@ -180,7 +180,7 @@ TEST_CASE("training steps equal those of the plain network, even for incomplete 
     const double expected = plain.step(digits.images, digits.labels);
     CHECK(std::abs(static_cast<double>(losses[step++]) - expected) < 1e-4);
   }
-  // A parameter with a gradient near 0 may move in either direction by the learning rate of Adam.
+  // If a gradient is near 0, Adam may move the parameter by its learning rate in either direction.
   double distance = 0;
   const auto found = net.parameters();
   for (std::size_t i = 0; i < found.size(); ++i) {

@@ -16,8 +16,8 @@ namespace fake_cuda::detail {
 /// Unmaps all device memory.
 void drop_device_memory();
 
-/// Returns the address of the same byte in the mapping that is always accessible. Returns addresses
-/// of host memory unchanged.
+/// Returns the address of the same byte in the mapping that is always accessible. Addresses of host
+/// memory are returned unchanged.
 [[nodiscard]] void* inside(const void* address);
 
 /// Marks the calling thread as running work that represents a kernel, for the current scope.

@@ -74,8 +74,8 @@ namespace {
 
 /// Returns true if a read that progresses from sample to sample is reported as hanging.
 bool is_blamed_for_going_on() {
-  // Reader 0 hangs. When it is reported, reader 1, which makes progress, has been observed equally
-  // long.
+  // Reader 0 hangs, and reader 1 makes progress. When reader 0 is reported, both have been observed
+  // for the same length of time.
   std::array<std::uint64_t, 1000> samples{};
   std::atomic<bool> has_warned{false};
   std::atomic<bool> is_blamed{false};

@@ -74,13 +74,14 @@ struct quiet_steps : model::scenario<quiet_steps, 2> {
   }
 };
 
-/// One thread steps and another thread wakes. Any thread that sees the step may wake the waiter.
+/// One thread advances the counter and another thread wakes the waiter. Any thread that sees the
+/// new value may wake it.
 struct wake_of_another : model::scenario<wake_of_another, 3> {
   waitable_counter count;
   model::atomic<bool> is_requested{false};
 
-  // One thread steps and then checks for a request. The other thread makes the request and calls
-  // `wake`. The slot ring uses the same protocol.
+  // One thread advances the counter and then checks for a request. Another thread posts the request
+  // and then calls `wake`. The slot ring uses the same protocol.
   void thread(unsigned index) {
     if (index == 0) {
       count.advance_quietly();

@@ -404,8 +404,8 @@ int caught(fake_cuda::policy policy, int seeds) {
       std::exit(EXIT_FAILURE);
     }
     if (child == 0) {
-      // Exits without destructors and without a sanitizer report, because only the exit code
-      // matters.
+      // Exits without running destructors or printing a sanitizer report, because only the exit
+      // code matters.
       std::_Exit(run_once(policy, static_cast<std::uint64_t>(seed)));
     }
     running.insert(child);

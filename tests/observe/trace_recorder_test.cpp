@@ -79,7 +79,8 @@ void look_until(IsSeen is_seen) {
   CHECK(is_seen());
 }
 
-/// Atomics that call `then` before a chosen load: the `due`-th load from now.
+/// Atomics that call `then` just before the `due`-th load from now. If `due` is 0, they never call
+/// it.
 struct interrupted_atomics {
   inline static std::size_t due = 0;
   inline static std::function<void()> then;

@@ -371,7 +371,7 @@ TEST_CASE("loaders with keep deliver every sample once, even if a rank has no sa
     CHECK(labels_in(loader.resume(after, 4)) == labels_in(loader.epoch(3)));
   }
   CHECK(seen == std::vector<int>(seen.size(), 1));
-  // A world of another size resumes at the same step.
+  // Ranks of a world with a different size resume at the same step.
   for (const int ranks : {1, 2, 4, 8}) {
     indices rest;
     for (int rank = 0; rank < ranks; ++rank) {

@@ -244,7 +244,8 @@ TEST_CASE("no notify is lost between two threads that wait for each other", "[co
   std::atomic<std::uint32_t> requested{0};
   std::atomic<std::uint32_t> answered{0};
   constexpr std::uint32_t rounds = 20'000;
-  // Relaxed, because the eventcount alone makes the change visible to a woken thread.
+  // Relaxed ordering suffices, because the eventcount alone makes the change visible to a woken
+  // thread.
   const auto wait_for = [](auto& rings, const auto& word, std::uint32_t value) {
     rings.wait([&] { return word.load(std::memory_order_relaxed) == value; });
   };

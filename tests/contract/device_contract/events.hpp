@@ -86,7 +86,7 @@ void recording_again_moves_the_mark(const S& s) {
   device.record(event, stream);
   device.synchronize(event);
   held.on(s, stream);
-  CHECK(device.is_complete(event));  // work queued after the record does not count
+  CHECK(device.is_complete(event));  // the event does not cover work queued after the record
   device.record(event, stream);
   CHECK_FALSE(device.is_complete(event));
   device.record(event, other);  // the other stream is idle

@@ -35,8 +35,8 @@ class hold {
 /// sets a smaller number, because yields are slow on a busy machine.
 inline int turns = 1000;
 
-/// Returns true if `happened` becomes true although it must not. Yields often enough for unblocked
-/// work to run. A correct device never fails this check, however slow it is.
+/// Returns true if `happened` returns true, which it must not. Yields often enough for work that is
+/// not blocked to run. A correct device never fails this check, however slow it is.
 inline bool happens(const std::atomic<bool>& happened) {
   for (int turn = 0; turn < turns; ++turn) {
     if (happened.load()) return true;

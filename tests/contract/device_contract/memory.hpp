@@ -29,7 +29,7 @@ void device_memory_is_aligned_to_256_bytes_and_all_there(const S& s) {
     const device_memory two{device, bytes};
     CHECK(reinterpret_cast<std::uintptr_t>(one.data()) % 256 == 0);
     CHECK(reinterpret_cast<std::uintptr_t>(two.data()) % 256 == 0);
-    // Fills both blocks completely. Neither fill may overwrite the other block.
+    // Fills both blocks completely. Filling one block must not change the other block.
     const pinned_memory from{device, 2 * bytes};
     const pinned_memory to{device, 2 * bytes};
     fill_pattern(from.data(), 2 * bytes, 6);

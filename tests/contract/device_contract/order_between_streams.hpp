@@ -49,7 +49,7 @@ void a_wait_does_not_wait_for_what_comes_behind_the_record(const S& s) {
   device.wait(second, event);
   bool ran = false;
   s.launch(second, [&ran] { ran = true; });
-  // The call would hang if the stream waited.
+  // If the stream waited for the blocked work, this call would hang.
   device.synchronize(typename S::device_type::stream_ref{second});
   CHECK(ran);
   held.let_go();
@@ -107,7 +107,7 @@ void a_later_record_does_not_prolong_a_wait(const S& s) {
   late.on(s, third);
   device.record(event, third);
   early.let_go();
-  // The call would hang if a later record counted.
+  // The call would hang if the wait referred to a later record of the event.
   device.synchronize(typename S::device_type::stream_ref{second});
   CHECK(ran);
   CHECK_FALSE(device.is_complete(event));
@@ -147,7 +147,7 @@ void a_wait_before_the_first_record_waits_for_nothing(const S& s) {
   device.record(event, first);
   bool ran = false;
   s.launch(second, [&ran] { ran = true; });
-  // The call would hang if the stream waited.
+  // If the stream waited for the blocked work, this call would hang.
   device.synchronize(typename S::device_type::stream_ref{second});
   CHECK(ran);
   held.let_go();

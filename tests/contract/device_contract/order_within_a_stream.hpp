@@ -44,7 +44,7 @@ void two_streams_do_not_wait_for_each_other(const S& s) {
   held.on(s, first);
   bool ran = false;
   s.launch(second, [&ran] { ran = true; });
-  // The call would hang if the stream waited.
+  // If the stream waited for the blocked work, this call would hang.
   device.synchronize(typename S::device_type::stream_ref{second});
   CHECK(ran);
   held.let_go();

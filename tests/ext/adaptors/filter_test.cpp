@@ -40,7 +40,7 @@ using by_index = std::function<bool(std::uint64_t)>;
 using filter_row = ps::record<ps::field<"x", std::uint64_t>>;
 using filter_words = ps::record<ps::field<"words", std::uint16_t, ps::ragged>>;
 
-/// Samples without memory. Sample i has the value 3 * i. Reading sample `bad` throws.
+/// A dataset that computes its samples. Sample i has the value 3 * i. Reading sample `bad` throws.
 struct triples {
   using record_type = filter_row;
   std::uint64_t count = 0;
@@ -53,7 +53,8 @@ struct triples {
   }
 };
 
-/// The same samples, read in chunks. A chunk with a bad sample fails as a whole.
+/// A dataset of the same samples that is read in chunks. A chunk with a bad sample fails as a
+/// whole.
 struct triple_chunks : triples {
   void read(std::uint64_t index, ps::sample<filter_row> out) const = delete;
   void read_chunk(std::span<const std::uint64_t> some, ps::batch_view<filter_row> out) const {
@@ -61,7 +62,7 @@ struct triple_chunks : triples {
   }
 };
 
-/// Sample i has i % 7 words of value i, and hints.
+/// A dataset in which sample i has i % 7 words with the value i. The dataset accepts hints.
 struct some_words {
   using record_type = filter_words;
   std::vector<std::uint64_t>* hinted = nullptr;
@@ -375,7 +376,7 @@ TEST_CASE("any damage of a filter file is repaired or rejected", "[adaptors][fau
   for (std::size_t size = 0; size < whole.size(); ++size) check(whole.substr(0, size));
   check(whole + '\0');
 
-  // A valid checksum does not hide bits beyond the last sample, or a wrong count.
+  // Bits beyond the last sample and a wrong count are detected even if the checksum is valid.
   const auto with_sum = [&](std::string bytes) {
     const std::uint64_t sum = ps::detail::checksum_of_index(std::as_bytes(std::span{bytes}));
     bytes.replace(8, 8, reinterpret_cast<const char*>(&sum), 8);
@@ -383,7 +384,7 @@ TEST_CASE("any damage of a filter file is repaired or rejected", "[adaptors][fau
   };
   CHECK(with_sum(whole) == whole);
   std::string longer = whole;
-  longer[48 + 31] = 1;  // the last byte of four words for 200 samples
+  longer[48 + 31] = 1;  // the last byte of the four words for 200 samples
   check(with_sum(longer));
   std::string counted = whole;
   counted[24] = static_cast<char>(counted[24] + 1);
@@ -440,7 +441,8 @@ TEST_CASE("a loader over a filter gives the same batches for any workers, and re
   const std::vector<std::int64_t> later(whole.begin() + 7 * 33, whole.end());
   CHECK(load(4, {0, 7}) == later);
 
-  // Ranks share the samples of an order, and a state saved with another result is rejected.
+  // Ranks divide the samples of an order among them. A state that was saved with a different filter
+  // result is rejected.
   ps::loader one{kept, shuffled_part(0, 1), {.batch_size = 32}};
   std::vector<std::int64_t> joined;
   for (int rank = 0; rank < 2; ++rank) {

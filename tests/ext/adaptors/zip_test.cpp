@@ -92,8 +92,8 @@ TEST_CASE("the parts of a zip, and a map over it, share no random bits",
   const auto alone = test::values<"bits">(test::read_batch(rights{}, {4, 5}));
   auto pair = test::read_batch(ps::zip(rights{}, others{}), {4, 5});
   CHECK(test::values<"bits">(pair) == alone);
-  // All draws differ: those of both parts, and those of a map over both parts or over the first
-  // part.
+  // All random draws differ: those of the two parts, and those of a map over both parts or over the
+  // first part.
   for (const bool is_over : {true, false}) {
     auto mapped = is_over ? draws_of(ps::zip(rights{}, others{}) | ps::map(draw))
                           : draws_of(ps::zip(rights{} | ps::map(draw), others{}));

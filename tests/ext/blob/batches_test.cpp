@@ -163,7 +163,8 @@ TEST_CASE("a shuffle covers all tar shards, with the same result for one worker 
     numbers.push_back(std::stoi(text.substr(5)));
     CHECK(numbers.back() % 3 == label);
   }
-  // The first ten samples come from all shards, and each epoch has every sample exactly once.
+  // The first ten samples come from many shards, and every sample occurs exactly once in each
+  // epoch.
   for (int shard = 0; shard < 4; ++shard) {
     CHECK(std::count_if(numbers.begin(), numbers.begin() + 10,
                         [&](int number) { return number / 10 == shard; }) > 0);

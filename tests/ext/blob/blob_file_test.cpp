@@ -117,7 +117,7 @@ TEST_CASE("a file that is written to while it is read is rejected", "[blob]") {
 }
 
 TEST_CASE("a file shorter than its reported size is rejected", "[blob]") {
-  // The kernel reports a size of 4096 bytes for it.
+  // For this file, the kernel reports a size of 4096 bytes.
   const std::string path = "/sys/devices/system/cpu/online";
   if (!std::filesystem::exists(path)) {
     WARN("no " + path + ": not tried");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the growth in the number of threads and the cost of a request. stored_blobs_test.cpp tests
-// the choice of blobs and the limit in bytes.
+// Tests how the number of prefetch threads grows, and how many allocations a request makes.
+// stored_blobs_test.cpp tests the choice of blobs and the limit in bytes.
 #include <penstock_ext/blob/stored_blobs.hpp>
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ namespace ps = penstock;
 
 namespace {
 
-/// A clock that advances only on request of the test.
+/// A clock that advances only when the test requests it.
 struct played_clock {
   using duration = std::chrono::milliseconds;
   using rep = duration::rep;
@@ -105,7 +105,7 @@ TEST_CASE("long calls get one more thread, up to the limit", "[blob][promise:bou
 TEST_CASE("short calls get no more threads", "[blob][promise:bounded-10]") {
   two_that_read of{16, 0};
   of.reads.let(2);
-  CHECK(of.reads.begins(4));  // a thread would otherwise have been added earlier
+  CHECK(of.reads.begins(4));  // otherwise, a thread would have been added earlier
   CHECK(of.has_threads(2));
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("queued blobs are seldom moved to new memory", "[blob]") {
   two_that_read of{2, 0};
   const std::size_t before = test::allocations.load();
   for (std::uint64_t i = 1000; i < 2000; ++i) of.ahead->want(i, 10);
-  // Each blob adds a node to two tables. The tables and the request queue rarely grow.
+  // Each blob adds one node to each of two tables. The tables and the request queue rarely grow.
   const std::size_t allocations = test::allocations.load() - before;
   CHECK(allocations >= 2 * 1000);
   CHECK(allocations < 2 * 1000 + 20);

@@ -222,8 +222,8 @@ TEST_CASE(
     CHECK(used == std::vector<std::size_t>{2});
     CHECK(tries == 1);
   }
-  // Another thread makes the first group, whose `make` fails after `make` of the second group has
-  // failed on this thread.
+  // Another thread makes the first group. The call of `make` for the first group fails only after
+  // `make` of the second group has failed on this thread.
   number_cache cache{30};
   std::atomic<bool> is_making{false};
   std::atomic<bool> has_failed{false};

@@ -189,7 +189,7 @@ TEST_CASE("several processes that unpack the same MDS shards at the same time al
         }
         if (sum == 29 * 30 / 2) ++right;
       } catch (const ps::error&) {
-        // An error prevents the increment of `right`.
+        // If a read throws, `right` is not incremented.
       }
     });
   }
@@ -341,7 +341,7 @@ TEST_CASE("checksums of MDS shards are compared if requested", "[blob][fault:fil
     options.verify = true;
     check_samples(ps::mds_shards{dir.path(), options});
     check_samples(ps::mds_shards{dir.path(), options});  // uses the existing files
-    // Flips a bit of a decompressed shard. Only its checksum detects the change.
+    // Flips a bit of a decompressed shard. Only the checksum can detect this change.
     std::string bytes = test::folder::read(dir.unpacked().at(2));
     bytes.back() ^= 4;
     test::folder::write(dir.unpacked().at(2), bytes);
@@ -350,7 +350,7 @@ TEST_CASE("checksums of MDS shards are compared if requested", "[blob][fault:fil
     CHECK(raw.path() == dir.unpacked().at(2));
     CHECK(test::has(raw.expected(), hash + ' '));
     CHECK(test::has(raw.found(), "remove it"));
-    // Damages a compressed shard.
+    // Corrupts a compressed shard.
     std::string zipped = test::folder::read(dir.path("shard.00000.mds.zstd"));
     zipped[zipped.size() - 1] ^= 4;
     zipped[zipped.size() - 2] ^= 4;

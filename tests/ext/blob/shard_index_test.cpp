@@ -82,7 +82,8 @@ TEST_CASE("an index is next to its shard, with the name that wds2idx uses", "[bl
   CHECK(shard_index_path("train.tar", "/there/") == "/there/train.idx");
 }
 
-// NVIDIA's wds2idx.py produced the expected texts for the same archives, with listings of GNU tar.
+// The expected texts were produced by NVIDIA's wds2idx.py for the same archives, using listings of
+// GNU tar.
 TEST_CASE("an index has the bytes that wds2idx writes", "[blob]") {
   CHECK(index_of(two_samples()) ==
         "v1.2 2\njpg 512 7 a/1.jpg cls 1536 1 a/1.cls\njpg 2560 0 a/2.jpg\n");

@@ -53,8 +53,7 @@ struct ten_each {
   std::vector<ps::stored_blob> list;
 };
 
-// A store that has either all of its objects in local storage or only remote objects. Counts the
-// queries.
+// A store whose objects are either all in local storage or all remote. Counts the queries.
 struct requested_store {
   explicit requested_store(bool has_all) : is_near(has_all) {}
   [[nodiscard]] static std::uint64_t size_of(std::string_view /*object*/) { return 10; }
@@ -158,7 +157,7 @@ TEST_CASE("a prefetched blob is delivered in place, and its memory is reused",
   };
   const auto one = places_of(0);
   CHECK(one.first == one.second);
-  // Occupies the memory that a freed buffer would have released.
+  // Reuses the memory that a freed buffer would have released.
   const auto other = std::make_unique_for_overwrite<std::byte[]>(1000);
   CHECK(places_of(1) == std::pair{first, first});
   CHECK(blobs.stats().ahead == 2);
@@ -209,8 +208,7 @@ TEST_CASE("prefetching stays within its bytes, and the oldest unused blob is evi
   CHECK(of.store.reads == 5);  // at most five blobs were requested at a time
   for (std::uint64_t i = 20; i < 25; ++i) blobs.prefetch(i);
   while (of.store.reads < 10) std::this_thread::yield();
-  // Some of these blobs have been read, others will be read soon. Later blobs evict them in either
-  // case.
+  // Some of these blobs have been read, and others will be read soon. Later blobs evict both.
   while (blobs.stats().in_vain < 2) {
     blobs.prefetch(25);
     blobs.prefetch(26);
@@ -306,7 +304,7 @@ TEST_CASE("blobs that a cache has in memory are delivered in place", "[blob]") {
 
   // Buffers that borrow a block keep it alive until the last buffer releases it.
   const auto owners = [lent = cache.try_borrow({"x", 80, 10})] { return lent->owner.use_count(); };
-  CHECK(owners() == 4);  // owned by the cache, both buffers, and this test
+  CHECK(owners() == 4);  // owners: the cache, both buffers, and this test
   CHECK(blobs.bytes(0, other).size() == 10);
   CHECK(owners() == 2);
   CHECK(test::text_of(first) == ten_each::content(8));

@@ -98,7 +98,7 @@ struct watched_sink {
 };
 static_assert(ps::bulk_source<watched_source> && ps::bulk_sink<watched_sink>);
 
-/// Returns the few lines that `call` prints to stderr.
+/// Returns the lines that `call` prints to stderr, which must be few.
 std::string said_on_stderr(const std::function<void()>& call) {
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
@@ -391,8 +391,8 @@ TEST_CASE("any failed device call ends a bulk transfer", "[transfer][bulk][fault
   CHECK(written.alive == 0);
   if (is_down) CHECK(back == there);
   CHECK(failures <= 1);
-  // A wait for a point that is known to be reached does not call the device, so the k-th wait may
-  // not occur.
+  // If a point is known to be reached, waiting for it does not call the device, so there may be
+  // fewer than k waits.
   CHECK((failures == 1 || (which == 2 && k > 0)));
   if (failures == 0) device.fail_synchronize(~std::uint64_t{0});
   // The copier still works after the failure.
@@ -481,9 +481,9 @@ TEST_CASE("a child created by fork does not affect a bulk transfer of its parent
 
 namespace {
 
-/// Ends a child process after its other static objects were destroyed. Otherwise ThreadSanitizer
-/// would report workers that no thread can join in exit(). ThreadSanitizer also checks for such
-/// threads in _exit, but not in _Exit.
+/// Ends a child process after all other static objects have been destroyed. Otherwise
+/// ThreadSanitizer would report workers that no thread can join in exit(). ThreadSanitizer also
+/// checks for such threads in _exit, but not in _Exit.
 class ends_child {
  public:
   ends_child() = default;
@@ -506,7 +506,7 @@ TEST_CASE("exit() in a sink ends a process with a static bulk transfer",
     bool writes;
     void write(std::uint64_t, std::span<const std::byte>) const {
       while (!is_begun) std::this_thread::yield();
-      // Only one call may exit, because a second exit() is undefined behavior.
+      // Only one of the calls may exit, because calling exit() twice is undefined behavior.
       if (writes && !is_exiting.exchange(true)) std::exit(7);
     }
     void finish() const { std::exit(7); }
@@ -603,7 +603,7 @@ TEST_CASE("bulk transfers reject mismatched sizes", "[transfer][bulk][fault:cons
   rejected({.pieces = 0}, "pieces");
   rejected({.piece_bytes = 0}, "piece_bytes");
   rejected({.piece_bytes = 4097}, "piece_bytes");
-  // These options are rejected even if a small transfer would need less memory.
+  // The options are rejected even though a small transfer would need less memory than they specify.
   for (const ps::bulk_options& wrong : {ps::bulk_options{.piece_bytes = 5},
                                         {.piece_bytes = std::size_t{2} << 30},
                                         {.pieces = 5000}}) {

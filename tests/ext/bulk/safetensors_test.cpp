@@ -103,7 +103,7 @@ TEST_CASE("a checkpoint is a safetensors file with a checksum of all its bytes",
   CHECK(file.tensors()[0].name == tensors[0].name);
   CHECK(load(file.all()) == text);
   const std::string whole = content_of(path);
-  // A sink whose first attempt to finish failed has the same checksum.
+  // If the first attempt to finish a sink fails, the second attempt writes the same checksum.
   ps::safetensors_sink late{dir.path("late"), tensors, {{"epoch", "7"}}};
   late.write(0, std::as_bytes(std::span{text}));
   std::filesystem::create_directory(dir.path("late"));
@@ -111,7 +111,7 @@ TEST_CASE("a checkpoint is a safetensors file with a checksum of all its bytes",
   std::filesystem::remove(dir.path("late"));
   late.finish();
   CHECK(content_of(dir.path("late")) == whole);
-  // Every changed byte is detected, including bytes of the header if it is still readable.
+  // Every changed byte is detected, even in a header that is still readable.
   const std::size_t shape = whole.find("[100,60]");
   std::vector<std::size_t> places{whole.size() - 1, whole.size() - 6000, whole.size() - 12011};
   for (const std::size_t at : places) {

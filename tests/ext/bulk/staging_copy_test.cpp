@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t line = 64;
 constexpr std::size_t block = 16384;  // bytes per round of non-temporal stores
-constexpr std::size_t guard = 128;    // bytes on both sides that must not change
+constexpr std::size_t guard = 128;    // bytes before and after the target that must not change
 
 /// Memory that starts at a cache line boundary and is filled with one value.
 class aligned_bytes {

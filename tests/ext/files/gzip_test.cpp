@@ -68,7 +68,8 @@ TEST_CASE("the members of a gzip file are one content", "[files]") {
   for (const std::size_t border : {(std::size_t{1} << 18U) - 1, std::size_t{1} << 18U}) {
     test::file_bytes file = member;
     while (file.size() + member.size() + 200 < border) file = test::joined(file, member);
-    // A comment in the header fills the space up to the boundary: flag 16 and zero-terminated text.
+    // A comment in the header, which consists of flag 16 and a zero-terminated text, fills the
+    // space up to the boundary.
     test::file_bytes filler = packed({});
     filler[3] = 16;
     filler.insert(filler.begin() + 10, border - file.size() - filler.size(), 'x');

@@ -120,7 +120,7 @@ TEST_CASE("missing dimensions, or a product beyond 64 bits, are rejected",
   const auto problem = idx_error_in<ps::dimension_mismatch>(idx_bytes(f64, {max, max}, {}));
   CHECK(problem.offset() == 4);
   CHECK(problem.found() == "4294967295 x 4294967295 elements of type double (0x0e)");
-  // The number of elements fits into 64 bits, but their size in bytes does not.
+  // The number of elements fits into 64 bits, but their total size in bytes does not.
   idx_error_in<ps::dimension_mismatch>(idx_bytes(i16, {max, max, 1}, {}));
   // A file with a dimension of 0 is empty.
   const test::temp_dir dir;

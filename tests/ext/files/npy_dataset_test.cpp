@@ -371,7 +371,7 @@ TEST_CASE("a damaged npz file is rejected", "[data][fault:files-10]") {
         }).found() == "a second");
   CHECK(error_of<ps::file_format_error>([&] { open(test::zip({})); }).found() ==
         "no entry of that name");
-  // Damages each position and each length in the archive.
+  // Corrupts the offset and length fields of the archive, one at a time.
   const std::size_t directory = 30 + 5 + y.size();
   const auto damaged = [&](std::string bytes, std::size_t at, char value) {
     bytes[at] = value;
@@ -384,9 +384,9 @@ TEST_CASE("a damaged npz file is rejected", "[data][fault:files-10]") {
   CHECK(damaged(right, directory + 29, 'x') == directory);       // the length of a name
   CHECK(damaged(right, directory + 20, 'x') == directory + 20);  // the stored size
   CHECK(damaged(right, directory + 43, 'x') == directory + 42);  // the position of the entry
-  // The name in front of the contents.
+  // The entry name that precedes the contents is corrupted.
   CHECK(damaged(right, 30, 'y') == 0);
-  // The extra field between the name and the contents.
+  // The length of the extra field between the name and the contents is corrupted.
   CHECK(damaged(right, 29, 'x') == 0);
   const std::size_t end64 = right64.size() - 22;
   CHECK(damaged(right64, end64 - 20 + 15, 'x') == end64 - 20);

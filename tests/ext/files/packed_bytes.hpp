@@ -43,16 +43,16 @@ inline file_bytes unpacked_by(const auto& open, const std::string& name, const f
   return as_file_bytes(content_by(open, dir.write(name, file)));
 }
 
-/// Checks that every truncation of a compressed file is rejected at its end. `error_in` returns the
-/// error for the bytes of a file.
+/// Checks that every truncated version of a compressed file is rejected with an error at its end.
+/// `error_in` returns the error for the bytes of a file.
 inline void check_every_beginning(const file_bytes& whole, const auto& error_in) {
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CAPTURE(size);
     CHECK(error_in({whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)}).offset() ==
           size);
   }
-  // A compressed file may consist of several parts. One extra byte is the start of an incomplete
-  // part.
+  // A compressed file may consist of several parts. Therefore, one additional byte is read as the
+  // start of an incomplete part.
   file_bytes two = joined(whole, whole);
   two.resize(whole.size() + 1);
   CHECK(error_in(two).offset() == whole.size() + 1);

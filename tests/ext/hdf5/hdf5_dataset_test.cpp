@@ -51,7 +51,7 @@ using second_record =
 
 using number = ps::record<ps::field<"x", std::int32_t>>;
 
-/// Returns the type `T` in a file, in one of both byte orders, and in memory.
+/// Returns two descriptions of the type `T`: in a file, with either byte order, and in memory.
 template <class T>
 std::pair<hid_t, hid_t> types_of(bool is_big) {
   if constexpr (std::is_same_v<T, float>) {
@@ -166,7 +166,7 @@ std::vector<std::uint8_t> bytes_of(const std::vector<T>& values) {
   return all;
 }
 
-/// Writes a file of the numbers from 0 in dataset x.
+/// Writes a file whose dataset x contains the numbers 0, 1, 2, and so on.
 std::string write_numbers(const std::string& path, std::size_t count, const sizes& chunk,
                           const std::vector<test::filter>& filters) {
   hdf5_writer{path}.write({"x", H5T_STD_I32LE, {count}, chunk, filters}, H5T_NATIVE_INT32,
@@ -345,7 +345,7 @@ TEST_CASE("errors of HDF5 files name the dataset, the expected and the found val
   write({"x", H5T_STD_I32LE, {100}, {10}, {test::deflate}});
   CHECK(has(rejection<ps::option_error>(path, {.cache_bytes = 39}), "must be at least 40"));
 
-  // Layouts.
+  // The storage layouts.
   const auto write_with = [&](const auto& set_up) {
     const hdf5_writer to{path};
     const hid_t made = done(H5Pcreate(H5P_DATASET_CREATE));

@@ -14,7 +14,7 @@ namespace test {
 
 using sizes = std::vector<hsize_t>;
 
-/// Returns the result of a call of libhdf5. Throws if the call failed.
+/// Returns `result`, the result of a call to libhdf5. Throws if the call failed.
 template <class Result>
 Result done(Result result) {
   if (result < 0) throw std::runtime_error("libhdf5 failed");
@@ -61,7 +61,7 @@ class hdf5_writer {
 
   [[nodiscard]] hid_t file() const { return file_; }
 
-  /// Creates a dataset, whose identifier the caller closes.
+  /// Creates a dataset. The caller must close the returned identifier.
   [[nodiscard]] hid_t create(const made_array& array) const {
     const hid_t made = done(H5Pcreate(H5P_DATASET_CREATE));
     const int rank = static_cast<int>(array.lengths.size());

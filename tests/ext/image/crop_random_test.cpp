@@ -38,7 +38,7 @@ TEST_CASE("a random crop copies its part of the padded image", "[image]") {
     resize(in.view(), plan, out.view());
     for (std::size_t y = 0; y < 4; ++y) {
       for (std::size_t x = 0; x < 7; ++x) {
-        // Wraps around to a large number inside the padding.
+        // Inside the padding, the difference wraps around to a large number.
         const std::size_t column = left + x - 3;
         const std::size_t row = top + y - 3;
         const bool inside = column < 6 && row < 5;

@@ -19,7 +19,8 @@ using namespace std::string_view_literals;
 bool is_whole_image(std::string_view text, std::size_t known) {
   const auto* begin = reinterpret_cast<const std::byte*>(text.data());
   for (std::size_t size = known; size < text.size(); ++size) {
-    // Has the exact size, so that a sanitizer detects reads beyond the end.
+    // The buffer has exactly the size of the data, so that a sanitizer detects reads beyond the
+    // end.
     const std::vector<std::byte> cut(begin, begin + size);
     if (!ps::detail::image_ends_early(cut)) return false;
   }

@@ -154,7 +154,7 @@ inline std::vector<std::uint8_t> decode_plainly(std::span<const std::byte> bytes
   return values;
 }
 
-/// Returns the bytes with `inserted` in front of byte `at`.
+/// Returns the bytes with `inserted` placed before byte `at`.
 inline std::vector<std::byte> with_bytes(std::vector<std::byte> bytes, std::size_t at,
                                          std::initializer_list<unsigned> inserted) {
   std::vector<std::byte> more;

@@ -168,7 +168,8 @@ TEST_CASE("a part of a progressive image that lacks scans has the values of the 
   }
 }
 
-// Excluded by default, because the test takes minutes: penstock_image_tests "[exhaustive]"
+// Excluded by default, because the test takes minutes. Run it with: penstock_image_tests
+// "[exhaustive]"
 TEST_CASE("ten thousand parts of each kind of image have the values of the whole",
           "[.][image][exhaustive]") {
   ps::jpeg_decoder decoder;

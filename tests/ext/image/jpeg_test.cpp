@@ -257,7 +257,8 @@ TEST_CASE("a JPEG image beyond a limit is rejected before it is decoded",
   CHECK(pixels.found() == "20 x 30");
   const auto scans = jpeg_error<ps::image_too_large>(bytes, {.max_scans = 9});
   CHECK(scans.expected() == "at most 9 scans (jpeg_options::max_scans)");
-  // Ten scans with two-byte coefficients, 32 x 32 and twice 16 x 16.
+  // The coefficients take two bytes each, in one plane of 32 x 32 and two planes of 16 x 16. There
+  // are ten scans.
   ps::jpeg_decoder enough{{.max_pixels = 600, .max_scans = 10}};
   CHECK((test::all_of(enough, bytes) == test::decode_plainly(bytes)));
   const encoded large = test::some_jpeg(400, 400, {.progressive = true, .quality = 5});
@@ -350,7 +351,7 @@ TEST_CASE("an orientation of four bytes counts too", "[image]") {
     if (!little) std::swap(image[31], image[33]);
     CHECK(ps::detail::jpeg_orientation(image) == 6);
     image[little ? 32 : 31] = std::byte{1};
-    // The value is 65542, of which the lower 16 bits are 6.
+    // The value is 65542, whose lower 16 bits are 6, a valid orientation.
     CHECK(ps::detail::jpeg_orientation(image) == 1);
   }
 }
@@ -358,7 +359,8 @@ TEST_CASE("an orientation of four bytes counts too", "[image]") {
 TEST_CASE("an EXIF block is read inside its bytes only", "[image]") {
   const encoded bytes = test::turned(test::some_jpeg(8, 8), 6, false);
   for (std::size_t size = 0; size < 44; ++size) {
-    // Has the exact size, so that a sanitizer detects reads beyond the end.
+    // The buffer has exactly the size of the data, so that a sanitizer detects reads beyond the
+    // end.
     const encoded part = test::first_of(bytes, size);
     CHECK(ps::detail::jpeg_orientation(part) == (size < 38 ? 1 : 6));
     if (size < 12) continue;

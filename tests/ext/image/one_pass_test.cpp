@@ -71,7 +71,7 @@ void compare(const owned_image& in, std::uint64_t seed, const Steps&... steps) {
   owned_image expected = in;
   ((expected = after(steps, expected, other)), ...);
   CAPTURE(seed, in.size.width, in.size.height);
-  // The gap between the rows reveals writes outside the rows.
+  // There is a gap between the rows, in which writes outside the rows are detected.
   owned_image out{expected.size, 3, 5};
   std::fill(out.bytes.begin(), out.bytes.end(), std::uint8_t{77});
   ps::one_pass{steps...}(in.view(), out.view(), one);
@@ -146,7 +146,8 @@ TEST_CASE("one pass reads samples of a dataset", "[image]") {
                     });
   auto batch = test::read_batch(made, {1});
   const auto found = batch.get<"x">().flat();
-  // All values change by the same factor. A flip of the image does not change the sum.
+  // Brightness changes all values by the same factor, and flipping the image does not change their
+  // sum.
   double sum = 0;
   double before = 0;
   for (const float value : found) sum += double{value};

@@ -40,7 +40,8 @@ bool is_sound(const Geometry& geometry, const penstock::image_plan& plan,
          plan.size() == geometry.size();
 }
 
-/// Returns a random size of at most `max`. The size is often small, and a side is often 1.
+/// Returns a random size of at most `max`. Sizes are often small, and often have a side of length
+/// 1.
 inline penstock::image_size random_size(penstock::sample_generator& random, std::size_t max) {
   const auto side = [&] {
     const std::uint32_t kind = random() % 4;

@@ -155,7 +155,7 @@ TEST_CASE("a flipped bit in a PNG image never changes the pixels of a part",
       }
       CHECK(rejected > 1500);
     }
-    // A region also needs the complete chunk that contains its last row.
+    // To decode a region, the whole chunk that contains its last row must be present.
     const encoded part = test::first_of(image.bytes, image.bytes.size() - 20);
     CHECK_THROWS_AS(test::part_of(decoder, part, {3, 10, {20, 20}}), ps::image_truncated);
   }
@@ -261,7 +261,7 @@ TEST_CASE("a long text in a PNG image is not damage", "[image]") {
 
 TEST_CASE("an interlaced image needs memory only for the rows of the box", "[image]") {
   const auto image = test::some_png(400, 300, {6, 8, true});
-  ps::png_decoder decoder;  // a new decoder allocates memory whose end a sanitizer knows
+  ps::png_decoder decoder;  // allocates memory whose end a sanitizer knows
   const auto row = test::part_of(decoder, image.bytes, {0, 7, {400, 1}});
   CHECK(std::equal(row.begin(), row.end(), image.rgb.begin() + 7 * 1200));
 }

@@ -148,7 +148,7 @@ TEST_CASE("a kept, mirrored part equals that part of the whole", "[image][promis
         const owned_image in = test::random_image({1 + bits() % 60, 1 + bits() % 60}, channels);
         const image_plan plan = random_plan(bits, in.size, 60);
         const owned_image part = resized(resize, in, plan);
-        // Uses a second resizer with plain loops, which shares no tables with the first.
+        // Uses a second resizer with plain loops, so that the two resizers share no tables.
         ps::resizer other{{filter, order}, plain};
         owned_image all = resized(other, in, whole(plan.crop, plan.scaled));
         owned_image expected{plan.kept.size, channels};

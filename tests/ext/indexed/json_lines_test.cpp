@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compares JSON Lines files with nlohmann-json: generated lines, and the same lines after damage.
+// Compares the reading of JSON Lines files with nlohmann-json, for generated lines and for damaged
+// versions of these lines.
 #include <penstock_ext/indexed/json/json_lines.hpp>
 
 #include <algorithm>
@@ -121,7 +122,7 @@ post_values values_of(const Lease& batch, std::size_t i) {
   return one;
 }
 
-// Reads every line of a file. A line that cannot be read is skipped, and gives nothing.
+// Reads every line of a file. Returns an empty optional for each line that cannot be read.
 std::vector<std::optional<post_values>> posts_in(const std::string& path) {
   const ps::json_lines<post> data{{path}};
   ps::loader loader{data,
@@ -251,7 +252,7 @@ std::string error_in(const test::temp_dir& folder, std::string_view line,
   return std::string{problem.what()}.substr(problem.path().size() + 2);
 }
 
-// The tokens of a text are the lengths of its words.
+// A tokenizer for tests: the tokens of a text are the lengths of its words.
 const ps::json_lines_options by_words{
     .tokenizer = [](std::string_view text, std::string_view, std::vector<std::uint32_t>& tokens) {
       while (!text.empty()) {
@@ -365,7 +366,8 @@ TEST_CASE("a member of each kind becomes the values of its field", "[indexed]") 
         std::vector{3, 5});
   CHECK(one_field<ps::field<"x", std::uint16_t, 2>>(folder, R"({"x":"a\u0020bc"})", by_words) ==
         std::vector<std::uint16_t>{1, 2});
-  // The first of several members counts, and a byte order mark is ignored.
+  // If a line has several members with the same name, the first is used. A byte order mark is
+  // ignored.
   CHECK(one_field<ps::field<"x", int>>(folder, "\xef\xbb\xbf{\"x\":1,\"x\":2}") == std::vector{1});
 
   using grid = ps::record<ps::field<"x", float, ps::dyn, 2>>;
@@ -403,7 +405,7 @@ TEST_CASE("a line that is not JSON is an error with its place", "[indexed][fault
   CHECK(error(R"({"y":1})") ==
         "at byte 0: expected a member \"x\", found no member of this name (line 1, column 1)");
 
-  // The line and the column are those of the file.
+  // The error reports the line and the column in the file.
   std::string text;
   for (int i = 0; i < 40; ++i) text += "{\"x\":1}\r\n";
   const std::string path = json_file(folder, "lines", text + "{\"x\":null}\n" + text);

@@ -58,7 +58,8 @@ lines all_of(const ps::text_lines& data) {
   return all;
 }
 
-// Lines of 0 to `longest` bytes; some end in "\r\n", and some texts lack the last end.
+// Returns a text with lines of 0 to `longest` bytes. Some lines end in "\r\n", and some texts lack
+// the last line ending.
 std::string random_text(std::mt19937& bits, std::size_t count, std::size_t longest) {
   std::string text;
   for (std::size_t i = 0; i < count; ++i) {
@@ -83,7 +84,7 @@ lines read_lines(const std::vector<std::string>& paths, std::size_t workers) {
   return all;
 }
 
-// Replaces a file's bytes and keeps its modification time.
+// Replaces the bytes of a file without changing its modification time.
 void replace_bytes(const std::string& path, std::size_t at, std::string_view bytes) {
   const auto time = std::filesystem::last_write_time(path);
   std::string all = test::content_of(path);

@@ -9,7 +9,8 @@
 /// A camera frame: a frame number, and pixels that all have this value.
 using frame_record = penstock::record<penstock::field<"number", std::uint64_t>,
                                       penstock::field<"pixels", std::uint32_t, 16>>;
-/// A point cloud of varying length. The value of every point is the number of the cloud.
+/// A point cloud with a varying number of points. The value of every point is the index of the
+/// cloud in the sequence.
 using cloud_record = penstock::record<penstock::field<"number", std::uint64_t>,
                                       penstock::field<"points", std::uint64_t, penstock::ragged>>;
 

@@ -12,7 +12,7 @@ namespace dl = penstock::dlpack;
 
 namespace {
 
-/// A type for which a program has specified the wrong size.
+/// A type for which the test has declared a DLPack type of the wrong size.
 struct half_reported {
   std::uint32_t bits;
 };

@@ -52,8 +52,8 @@ TEST_CASE("a number is rounded by at most half a step, and 0 is exact",
       const ps::affine_scale by = ps::affine_over(min, max);
       CAPTURE(min, max, by.scale, by.zero);
       const bool has_zero = min <= 0.0F && max >= 0.0F;
-      // Bounds the rounding errors if the zero point is far away: one rounding of the float sum,
-      // and one of doubles.
+      // If the zero point is far away, the error includes rounding errors. The bound covers one
+      // rounding of the float sum and one rounding of doubles.
       const double rounding =
           has_zero ? 0.0 : 0x1p-24 * std::max(std::abs(double{min}), std::abs(double{max}));
       const double allowed = rounding * (1 + 1e-6) + 1e-10 * static_cast<double>(by.scale);
@@ -66,7 +66,7 @@ TEST_CASE("a number is rounded by at most half a step, and 0 is exact",
       }
       CHECK(worst <= allowed);
       if (has_zero && min < max) CHECK(excess(0.0F, by) == -static_cast<double>(by.scale) / 2);
-      // The step is no larger than necessary.
+      // Checks that the step is not larger than necessary.
       const double range = double{max} - double{min};
       CHECK(static_cast<double>(by.scale) <= range / 255.0 * 1.0001 + 0x1p-117);
     }

@@ -46,7 +46,7 @@ TEST_CASE("every half converts to a float and back unchanged", "[data][promise:e
     const auto narrow = ps::half::from_bits(static_cast<std::uint16_t>(bits));
     const float wide = narrow;
     if (is_nan_of_half(bits)) {
-      // A NaN remains a NaN, with the same sign and with the payload of a quiet NaN.
+      // A NaN stays a NaN with the same sign and payload, but becomes quiet.
       wrong += !std::isnan(wide) || half_of(wide) != (bits | 0x200U) ? 1U : 0U;
     } else if ((bits & 0x7fffU) == 0x7c00U) {
       wrong += !std::isinf(wide) || (wide < 0.0F) != (bits >= 0x8000U) ? 1U : 0U;

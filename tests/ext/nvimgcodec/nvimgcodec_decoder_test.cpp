@@ -90,7 +90,7 @@ TEST_CASE("nvImageCodec ignores the orientation and keeps pixels as stored",
   const auto stored = test::all_of(decoder, bytes);
   for (const unsigned number : {3u, 6u, 8u}) {
     const test::encoded image = test::turned(bytes, number, false);
-    // Otherwise the test could not detect a rotation.
+    // If the pixels were equal, the test could not detect a rotation.
     CHECK((test::all_of(turning, image) != stored));
     CHECK(decoder.info(image, "an image").size == ps::image_size{67, 45});
     CHECK((test::all_of(decoder, image) == stored));

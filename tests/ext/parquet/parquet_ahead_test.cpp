@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests the byte ranges of Parquet files that are requested from the system, in advance or
-// immediately. The program replaces posix_fadvise and pread with versions that record their
-// arguments.
+// Tests which byte ranges of Parquet files are requested from the system, either in advance or
+// directly before they are decoded. The program replaces posix_fadvise and pread with versions that
+// record their arguments.
 #include <penstock_ext/table/parquet/detail/parquet_file.hpp>
 
 #include <fcntl.h>

@@ -404,7 +404,7 @@ TEST_CASE("a dictionary after the values of a Parquet file does not overwrite th
   const std::string path =
       test::written(dir.path("a.parquet"), test::structs("", {numbers}), rows, how);
   const std::int64_t bytes = first_column(path)->total_compressed_size();
-  // 160 bytes that Snappy expands to 164 bytes, which are 40 entries.
+  // 160 bytes that Snappy expands to 164 bytes, the encoding of 40 entries.
   const std::string page =
       std::string{"\x15\x04\x15\xc0\x02\x15\xc8\x02\x4c\x15\x50\x15\x00\x00\x00", 15} +
       std::string{"\xa0\x01\xf0\x9f", 4} + std::string(160, '7');

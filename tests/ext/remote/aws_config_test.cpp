@@ -34,8 +34,8 @@ TEST_CASE("a file of AWS is parsed as botocore does", "[remote][promise:honest-1
   CHECK(value_in("[a]\nName=one\r\n[b]\nNAME : two = 2\n", "a", "name") == "one");
   CHECK(value_in("[a]\nName=one\r\n[b]\nNAME : two = 2\n", "b", "name") == "two = 2");
   CHECK(value_in("[a]\rx=1\r\ry=2", "a", "y") == "2");
-  // Settings with equal indentation are separate; an indented setting belongs to the setting above
-  // it.
+  // Settings with the same indentation are separate. A setting that is indented further belongs to
+  // the setting above it.
   CHECK(value_in("[a]\n  x = 1\n  y = 2\n", "a", "y") == "2");
   CHECK(value_in("  [a]\nx = 1\n\ty = 2\n", "a", "x") == "1\ny = 2");
   CHECK(value_in("[a]\nx = 1\n  y = 2\n", "a", "y") == "none");
@@ -43,7 +43,8 @@ TEST_CASE("a file of AWS is parsed as botocore does", "[remote][promise:honest-1
   CHECK(value_in("[a]\nx =\n  y = 2\nz = 3\n", "a", "z") == "3");
   CHECK(value_in("[a]\n# x = 0\n ; x = 0\nx = a#b;c # why\n", "a", "x") == "a#b;c");
   CHECK(value_in("[a]\nx =\n", "a", "x").empty());
-  // Section names are case-sensitive and keep their blanks. Text after the last bracket is ignored.
+  // Section names are case-sensitive, and blanks in them are preserved. Text after the last bracket
+  // is ignored.
   CHECK(value_in("[ a ] b\nx = 1\n", " a ", "x") == "1");
   CHECK(value_in("[a] [b]\nx = 1\n", "a] [b", "x") == "1");
   CHECK(value_in("[A]\nx = 1\n", "a", "x") == "none");

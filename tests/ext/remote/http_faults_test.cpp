@@ -388,7 +388,7 @@ TEST_CASE("an object without a strong ETag that changes between two ranges is de
              {"ETag: W/\"a\"", dated + new_date},
              old_date,
              new_date},
-      // A weak ETag becomes strong, as Apache's do after one second.
+      // A weak ETag becomes strong. Apache's ETags do this after one second.
       change{{"ETag: W/\"a\"", dated + old_date}, {"ETag: \"a\"", dated + old_date}, ""},
       // Two servers report different times for the same object.
       change{{"ETag: \"a\"", dated + old_date}, {"ETag: \"a\"", dated + new_date}, ""},
@@ -572,7 +572,7 @@ TEST_CASE("a cache keeps no block of a replaced object",
     return test::part_of(kept, object, offset, 10);
   };
   CHECK(first_of("x", 0) == content_of_faults.substr(0, 10));
-  // Finds names whose hash has the same last bits as the hash of this object.
+  // Finds object names whose hashes end with the same bits as the hash of this object.
   const auto last_bits = [](std::string_view name) {
     return std::hash<std::string_view>{}(name) % (1U << 14U);
   };

@@ -118,7 +118,7 @@ TEST_CASE("all requests of a batch are in flight at once", "[remote][promise:hon
   for (std::size_t i = 0; i < names.size(); ++i) {
     CHECK(out.substr(16 * i, 16) == content.substr(i, 16));
   }
-  CHECK(server.requests().size() == 24);  // a single round trip in addition to the connection
+  CHECK(server.requests().size() == 24);  // one round trip in addition to connecting
   CHECK(store.stats().max_in_flight == 24);
 }
 

@@ -275,7 +275,8 @@ TEST_CASE("if workers use nearly all cores, a waiting body is not blamed", "[rep
 }
 
 TEST_CASE("if no part is much slower than the others, none is blamed", "[report]") {
-  // The worker is always busy, but a second worker would gain nothing, and most cores are idle.
+  // The only worker is always busy, and most cores are idle, but a second worker would gain
+  // nothing.
   auto all = played_loop{.load = 1, .copy = 1, .body = 1}.play().stats;
   all.wait_for_batch.time = all.step.busy / 10;
   all.loader->read.busy = all.step.busy + all.wait_for_batch.time;
@@ -404,7 +405,7 @@ TEST_CASE("leases that are held too long are reported", "[report]") {
 
 TEST_CASE("a device that delays copies is not reported as a slow loader", "[report]") {
   auto all = played_loop{.load = 1, .copy = 0.1, .body = 0.1, .workers = 4}.play().stats;
-  // On a GPU the body only queues the step, so the host waits for batches because slots are
+  // On a GPU, the loop body only queues the step. The host waits for batches because slots are
   // returned late.
   all.wait_for_batch.time = 20 * all.step.busy;
   all.loader->wait_for_copy.time = 10 * all.loader->wait_for_demand.time + all.wait_for_batch.time;

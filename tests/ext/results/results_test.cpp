@@ -49,7 +49,7 @@ ps::batch_info batch_of(std::uint64_t number, std::size_t size = 10) {
   return {.epoch = 0, .batch = number, .size = size, .valid_size = size};
 }
 
-/// The step: writes twice the label, on `stream`.
+/// Stands in for a step: writes twice the label, on `stream`.
 template <class Batch, class Slot, class Stream>
 void double_labels(const Batch& batch, Slot& slot, const Stream& stream) {
   stream.launch([from = ps::get<"label">(batch), to = ps::get<"twice">(slot)] {
@@ -330,7 +330,7 @@ TEST_CASE("the slots of results that are copied together become free together", 
   out.acquire(batch_of(0)).send();
   first.wait_for_one();
   for (std::uint64_t i = 1; i < 5; ++i) out.acquire(batch_of(i)).send();
-  first.open.store(1);  // the worker finds four results, and two of them share a mark
+  first.open.store(1);  // the worker finds four results, of which two share a mark
   second.wait_for_one();
   for (std::uint64_t i = 5; i < 7; ++i) out.acquire(batch_of(i)).send();  // must not wait
   second.open.store(1);
@@ -952,7 +952,7 @@ TEST_CASE("a loop or a call that waits is cancelled when another thread destroys
   std::thread other{[&, consumer = this_thread_number()] {
     wait_until_asleep(consumer);  // for a slot
     std::thread opener{[&, destroyer = this_thread_number()] {
-      wait_until_asleep(destroyer);  // for the consumer, and nothing is taken any more
+      wait_until_asleep(destroyer);  // for the consumer, after it has begun to reject calls
       open.store(1);
     }};
     out.reset();

@@ -148,7 +148,8 @@ TEST_CASE("a sample reaches every position as often as in a fair draw of blocks"
       }
     }
   }
-  // Tests each position separately, because the cells of a row count independent draws.
+  // Tests each position separately, because only the counts within a row come from independent
+  // draws.
   double min = 1;
   for (std::size_t k = 0; k < side; ++k) {
     const auto row = [&](const std::vector<double>& of) {

@@ -258,7 +258,7 @@ TEST_CASE("epochs and seeds give the same number of different token batches",
     std::vector<std::set<std::uint64_t>> same;
     std::set_intersection(first.begin(), first.end(), other.begin(), other.end(),
                           std::back_inserter(same));
-    CHECK(same.size() < first.size() / 10);  // batches of one or two long samples may recur
+    CHECK(same.size() < first.size() / 10);  // batches of one or two samples may repeat
   }
 }
 

@@ -217,7 +217,8 @@ TEST_CASE("an unknown change of weights is rejected, or accepted if allowed",
     ++batches;
   }
   CHECK(batches == 20);
-  // Nothing changes before the position. After it, each part continues at its previous sample.
+  // Before the position, nothing changes. After the position, each part continues at its previous
+  // sample.
   const indices old_epoch = epoch_of(before, 80, 0);
   CHECK(std::equal(expected.begin(), expected.begin() + 24, old_epoch.begin()));
   CHECK(after.progress({0, 6}) == before.progress({0, 6}));

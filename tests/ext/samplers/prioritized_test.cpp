@@ -89,7 +89,7 @@ std::vector<indices> slow_training(std::uint64_t count) {
   return drawn;
 }
 
-/// Returns the samples of a step, which is drawn in two pieces.
+/// Returns the samples of a step, drawn in two calls.
 indices step_of(const ps::prioritized& order, std::uint64_t step) {
   indices out(options.batch_size);
   const auto of_epoch = order.order(n, step / steps);
@@ -178,7 +178,8 @@ TEST_CASE("a training resumes from its state in any world", "[samplers][promise:
       CHECK(order.load(state) == ps::training_position{at / steps, at % steps});
     }
     const int world = std::array{1, 2, 4, 8}[ps::uniform(gen, std::size_t{0}, std::size_t{3})];
-    // Stops several steps after the last checkpoint, with prefetched steps.
+    // The run stops several steps after the last checkpoint, when further steps have been
+    // prefetched.
     const std::uint64_t until = at + ps::uniform(gen, std::uint64_t{1}, std::uint64_t{9});
     const std::uint64_t saved = ps::uniform(gen, at, until - 1) + 1;
     for (std::uint64_t step = at; step < (std::min)(until, std::uint64_t{60}); ++step) {

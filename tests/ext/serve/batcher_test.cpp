@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A request of varying length. The value of every letter is the tag.
+/// A request with a varying number of letters. The value of every letter is the tag of the request.
 using letter =
     ps::record<ps::field<"number", std::uint64_t>, ps::field<"text", std::uint16_t, ps::ragged>>;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tests a batcher with a transfer, and failures of either. Each request must be served or returned.
+// Tests a batcher with a transfer, and failures of both. Each request must be served or returned.
 #include <penstock_ext/serve/batcher.hpp>
 
 #include <atomic>

@@ -243,9 +243,9 @@ TEST_CASE("a signal during the destruction of stop_on_signal does not remove a f
           real_time(5),  real_time(6),  real_time(7),  real_time(8),  real_time(9), real_time(10),
           real_time(11), real_time(12), real_time(13), real_time(14), real_time(15)};
       std::raise(own);
-      // The waiter restores the default actions at this moment, and the destructor should start at
-      // the same time. The delay grows if the previous round was too early, and shrinks if it was
-      // too late.
+      // Here, the waiter restores the default actions. The destructor should start at the same
+      // time. Therefore, the delay grows if the destructor was too early in the previous round, and
+      // shrinks if it was too late.
       int turn = 0;
       while (turn < patience && handler_of(real_time(0)) != SIG_DFL) ++turn;
       patience += (turn == patience ? 1 : -1) * (patience / 16 + 1);

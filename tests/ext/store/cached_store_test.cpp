@@ -293,7 +293,7 @@ TEST_CASE("threads that waited for a failed block read it concurrently",
   of.store.fails = false;
   of.store.let_one();
   while (cache.stats().from_store == 0) std::this_thread::yield();
-  // Already available while other threads still read the block.
+  // The bytes are available to this thread while other threads still read the block.
   CHECK(reads_right(cache, of.store, "x", 120, 60));
   of.store.open();
   for (std::thread& one : all) one.join();
@@ -741,7 +741,7 @@ TEST_CASE("an announced range ends at the end of its object", "[store]") {
   blocks_below of{4};
   const ps::cached_store cache{of.store, {.block_bytes = 100, .memory_bytes = 200}};
   constexpr auto to_end = static_cast<std::uint64_t>(-1);
-  // The first two blocks are used last, so the last two blocks stay in memory.
+  // The first two blocks will be used last, so the last two blocks stay in memory.
   const std::vector<ps::upcoming_range> ranges{{"x", 200, to_end}, {"x", 0, 200}};
   cache.will_use(ranges);
   CHECK(misses_of(cache, of.store, {2, 3}) == 2);
@@ -776,7 +776,7 @@ TEST_CASE("announcements of several readers keep the blocks that are used next",
   cache.announce_reads(&one, reported({3}));
   CHECK(cache.stats().planned_uses == 2);
   CHECK(misses_of(cache, of.store, {1, 2}) <= 2);
-  CHECK(cache.stats().planned_uses == 0);  // the use of block 3 was not recorded
+  CHECK(cache.stats().planned_uses == 0);  // the announced use of block 3 was ignored
   cache.will_use(reported({1, 2}));
   cache.will_use({});
   cache.announce_reads(&one, reported({3}));

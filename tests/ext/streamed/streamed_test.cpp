@@ -336,7 +336,7 @@ TEST_CASE("every pass over a stream ends with one call that returns 0, and loses
   constexpr std::uint64_t passes = 200;
   const std::size_t workers = GENERATE(1U, 3U);
   const auto from = numbers_to(3);
-  std::uint64_t calls = 0;   // guarded by the turn, like the next number
+  std::uint64_t calls = 0;   // only the thread whose turn it is uses this, like the next number
   std::uint64_t wanted = 0;  // number of calls whose batch was wanted
   ps::streamed<number> source{
       [&](ps::batch_view<number> out, ps::stream_turn& turn) {

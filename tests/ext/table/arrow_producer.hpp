@@ -174,7 +174,7 @@ inline made_column with_nulls(made_column column, const std::string& digits) {
   column.null_count = -1;
   return column;
 }
-/// Combines columns to a column of structs, or to a table.
+/// Combines columns into a column of structs or into a table.
 inline made_column structs(const std::string& name, std::vector<made_column> columns) {
   const std::int64_t rows = columns.empty() ? 0 : columns[0].length;
   return {name, "+s", rows, {std::nullopt}, std::move(columns)};

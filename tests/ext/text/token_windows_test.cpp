@@ -350,7 +350,8 @@ TEST_CASE("a damaged token file is rejected with its path and the position",
     }
   };
   open(bytes);
-  // The magic number, the version and the count, whose bits all matter.
+  // The header consists of the magic number, the version and the count. Every bit of them is
+  // checked.
   for (std::size_t bit = 0; bit < 12 * 8; ++bit) {
     std::string flipped = bytes;
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << (bit % 8)));

@@ -254,8 +254,8 @@ TEST_CASE("tensors of a batch wait for the stream of its feed", "[torch][promise
   auto range = feed.batches({0, 7}, ps::until_epoch{1});
   auto it = range.begin();
   std::thread opener{[&device, consumer = this_thread_number()] {
-    // Waits until the consumer sleeps, which is in the wait for the copy. An incorrect consumer
-    // sleeps in the join.
+    // Waits until the consumer sleeps. A correct consumer sleeps while it waits for the copy, and
+    // an incorrect consumer in the join.
     wait_until_asleep(consumer);
     device.open_copies();
   }};
