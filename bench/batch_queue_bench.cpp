@@ -121,7 +121,8 @@ struct shape {
   std::size_t capacity;
 };
 
-// A multiple of every number of threads, so that all threads push or pop equal shares.
+// A multiple of each number of threads that is measured, so that all threads push or pop equal
+// shares.
 constexpr std::size_t tickets = 96'000;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -167,7 +168,8 @@ void pass(benchmark::State& state, const shape& of) {
 
 // ---- wake-ups
 
-// 32 bits, the size on which the kernel can wait without help from the standard library.
+// 32 bits, because the kernel can wait on a value of this size without help from the standard
+// library.
 class atomic_wait {
  public:
   explicit atomic_wait(std::size_t) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the cost of combining requests of several threads to batches.
+// Measures the cost of combining requests from several threads into batches.
 //
 //   build/bench/bench/penstock_batcher_bench
 //
@@ -81,7 +81,7 @@ void submit_batcher(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(requests_each_turn));
 }
 
-// The usual queue as a peer, without a deadline.
+// The peer: a queue with a mutex and a condition variable, without a deadline.
 void submit_mutex(benchmark::State& state) {
   struct entry {
     std::uint64_t tag;

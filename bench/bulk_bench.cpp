@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compares bulk transfers with the slowest of bus, storage and worker threads: the time of an
-// upload and of a download of 256 MiB divided by the time of that stage alone.
+// Compares bulk transfers with the slowest stage, which is the bus, the storage or the worker
+// threads. The time of an upload or a download of 256 MiB is divided by the time of that stage
+// alone.
 //
 //   build/bench/bench/penstock_bulk_bench [--json FILE]
 //
@@ -39,14 +40,15 @@ using clock_type = std::chrono::steady_clock;
 constexpr std::size_t bytes = std::size_t{256} << 20;
 constexpr std::size_t piece = std::size_t{1} << 20;
 
-/// Waits as long as a medium with `rate` bytes per second would take.
+/// Waits for the time that a medium with `rate` bytes per second would take.
 void wait_for(std::size_t count, double rate) {
   thread_local bench::steady_wait waits;
   const std::chrono::duration<double> span{static_cast<double>(count) / rate};
   waits(std::chrono::duration_cast<std::chrono::nanoseconds>(span));
 }
 
-/// A source and sink that waits. A rate of 0 means host memory at its own speed.
+/// A source and sink that sleeps to simulate a medium with a given rate. A rate of 0 stands for
+/// host memory at its own speed.
 struct medium {
   double rate;
   std::span<std::byte> memory;

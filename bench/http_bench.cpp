@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the achieved fraction of a link's bandwidth if the first byte of each response has a
-// latency of 30 ms.
+// Measures which fraction of a link's bandwidth is used if the first byte of each response arrives
+// after 30 ms.
 //
 //   build/bench/bench/penstock_http_bench
 //

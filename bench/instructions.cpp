@@ -56,7 +56,7 @@ std::uint64_t plain(std::size_t batch_size, std::uint64_t batches) {
       const std::size_t count = std::min(batch_size, samples - first);
       order.fill(first, std::span{indices}.first(count));
       for (std::size_t i = 0; i < count; ++i) slab[i] = data[indices[i]];
-      asm volatile("" ::: "memory");  // forces values through memory, as between two threads
+      asm volatile("" ::: "memory");  // forces values through memory, as if threads exchanged them
       sum += sum_of(std::span{slab}.first(count));
     }
   }

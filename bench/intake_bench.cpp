@@ -55,9 +55,9 @@ using frame = ps::record<ps::field<"words", std::uint64_t, words>>;
 /// Device memory for one frame per slot.
 using device_frames = std::array<std::array<std::uint64_t, words>, slots>;
 
-/// The usual hand-written ring. As in all classes here, `push(word)` writes a frame with the result
-/// of `word()` and commits it. `take(use)` receives a frame, calls `use` with its word, and copies
-/// the frame to the device.
+/// A typical hand-written ring. As in all classes of this file, `push(word)` writes a frame with
+/// the result of `word()` and commits it. `take(use)` receives a frame, calls `use` with its word,
+/// and copies the frame to the device.
 class hand_written {
  public:
   hand_written() {
@@ -160,7 +160,7 @@ class fed : public pushed {
   ps::transfer<ps::intake<frame>&> feed_{in_, {.depth = 1}};
 };
 
-/// Measures only a wake-up, without a frame.
+/// Measures only the wake-up of a thread, without a frame.
 class woken {
  public:
   woken() = default;

@@ -76,8 +76,9 @@ void normalise(const std::uint8_t* in, float* out) noexcept {
   }
 }
 
-// A workload for both sides: the dataset for the loader, and for the plain loop the locations of
-// the samples (`rows`, `labels`) and the function `put` that writes a sample to a slab.
+// A workload for the loader and the plain loop. Contains the dataset for the loader. For the plain
+// loop, contains the locations of the samples (`rows`, `labels`) and the function `put` that writes
+// a sample to a slab.
 struct to_floats {
   using value_type = float;
   static constexpr std::size_t bytes = pixels * sizeof(float) + sizeof(std::int32_t);
@@ -134,8 +135,8 @@ std::uint64_t read_all(std::span<const std::uint8_t> values) {
   return sum;
 }
 
-// The same code for all sides, and not inlined, because GCC 12 would vectorize it in some loops and
-// not in others.
+// The same code for the loader and the floors. Not inlined, because GCC 12 would vectorize it in
+// some loops and not in others.
 template <class Work>
 [[gnu::noinline]] void consume(const std::byte* slab, std::size_t size) {
   using value_type = typename Work::value_type;
@@ -208,8 +209,8 @@ void floor_inline(benchmark::State& state) {
   state.SetItemsProcessed(static_cast<std::int64_t>(samples));
 }
 
-// The cheapest known hand-off: a single-producer queue of slabs in each direction that waits as the
-// library does.
+// The cheapest known hand-off: a single-producer queue of slabs in each direction that waits in the
+// same way as the library.
 template <class T>
 class channel {
  public:
@@ -279,7 +280,8 @@ void load(benchmark::State& state) {
 
 // ---- growth
 
-// A dataset without memory, so that any number of samples costs the same to read.
+// A dataset that computes its samples, so that the cost of a read does not depend on the number of
+// samples.
 struct numbers {
   using record_type = ps::record<ps::field<"x", std::uint32_t>>;
   std::uint64_t samples;

@@ -11,7 +11,7 @@
 // step are timed waits that correct late returns, so any loss in the library is visible. All times
 // are measured in the step.
 //
-// `wait_alone` is the floor: only the waits of the slowest stage.
+// `wait_alone` is the floor, which consists only of the waits of the slowest stage.
 
 #include <benchmark/benchmark.h>
 
@@ -43,7 +43,7 @@ constexpr std::size_t values_a_sample = 64;
 constexpr std::size_t batch_bytes = samples_a_batch * values_a_sample * sizeof(float);
 constexpr microseconds unit{400};
 constexpr microseconds latency{10};  // included in the cost of every copy and step
-constexpr std::size_t prefetch = 2;  // as for a loader of large batches, which is the hardest case
+constexpr std::size_t prefetch = 2;  // as with large batches, which is the hardest case
 constexpr std::chrono::milliseconds repetition{60};  // the approximate duration of a repetition
 constexpr int warm_up = 8;                           // more batches than the flow can hold
 
@@ -76,7 +76,8 @@ struct slow_samples {
   }
 };
 
-/// Returns the seconds per batch, from the first batch in a full flow to the last.
+/// Returns the time per batch in seconds, measured from the first batch to the last while the flow
+/// is full.
 double seconds_a_batch(const point& at) {
   const int batches = batches_in(at.bound()) + warm_up;
   const std::chrono::duration<double> bus = at.copy * unit - latency;

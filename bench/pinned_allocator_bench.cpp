@@ -18,8 +18,8 @@
 // pool: an iteration allocates 16 blocks of `bytes` from a standard library resource, writes to
 // each block and frees them. The resource uses pinned memory or, as the floor, new and delete.
 //
-// write: memcpy of `bytes` to pinned memory and, as the floor, to ordinary memory. Both were written
-// before.
+// write: memcpy of `bytes` to pinned memory and, as the floor, to ordinary memory. Both have been
+// written to before, so their pages are resident.
 
 #include <benchmark/benchmark.h>
 
@@ -58,7 +58,7 @@ std::size_t bytes_of(const benchmark::State& state) {
 
 // ---- allocation and deallocation
 
-// The best result with bare system calls.
+// The fastest combination of bare system calls.
 struct bare_pages {
   static void* take(std::size_t bytes) {
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

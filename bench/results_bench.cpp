@@ -7,7 +7,7 @@
 //
 // The stages sleep instead of using a core, as in overlap_bench: the copy on the CPU device's
 // modeled bus, step and consumer with timed waits that correct late returns. `thrown_away` is the
-// loop without results; `wait_alone` is only the waits of the slowest stage.
+// loop that discards its results. `wait_alone` consists only of the waits of the slowest stage.
 //
 // `returned` is a loop of results of 64 KiB whose steps and consumers take no time, with a number
 // of device slots. The floor is the same copies back to back. In `returned_by_gpu` the calls of the
@@ -57,8 +57,8 @@ constexpr std::array<std::int64_t, 3> costs{1, 3, 10};
 constexpr std::size_t points = costs.size() * costs.size() * costs.size();
 constexpr point point_at(std::size_t i) { return {costs[i % 3], costs[i / 3 % 3], costs[i / 9]}; }
 
-/// Returns the seconds per batch of a loop over steps that record when they end. `step_of(number,
-/// launch)` launches a step.
+/// Returns the time per batch in seconds of a loop over steps that record when they end.
+/// `step_of(number, launch)` launches a step.
 template <class StepOf>
 double seconds_a_batch(std::int64_t step, ps::cpu_stream& stream, const StepOf& step_of) {
   bench::steady_wait waits;
@@ -96,8 +96,9 @@ void with_results(benchmark::State& state, const point& at) {
   }
 }
 
-/// An H100 and its host, 100 times slower, so that the wake-ups of threads do not count. The times
-/// of the copy (3 us) and of a nap (8 us) are measured, and the times of the calls are estimates.
+/// A model of an H100 and its host, slowed down by a factor of 100, so that the wake-up times of
+/// threads are negligible. The times of a copy (3 us) and of a nap (8 us) were measured, and the
+/// times of the calls are estimates.
 struct slow_gpu : ps::cpu_device {
   slow_gpu() : cpu_device{{.copy_bytes_per_second = small_bytes / 300e-6}} {}
   static void take(microseconds cost) {
@@ -128,7 +129,7 @@ struct slow_gpu : ps::cpu_device {
   }
 };
 
-/// A bus on which a copy takes 50 us. The calls of the device take almost no time.
+/// A device with a bus on which a copy takes 50 us. The calls of the device take almost no time.
 struct fast_calls : ps::cpu_device {
   fast_calls() : cpu_device{{.copy_bytes_per_second = small_bytes / 50e-6}} {}
 };

@@ -81,7 +81,7 @@ double permutation_bytes() {
 
 // ---- the position of the next block or index
 
-// From start to end, repeatedly.
+// The positions from start to end, repeatedly.
 class in_order {
  public:
   explicit in_order(std::uint64_t size) : end_(size) {}
@@ -96,7 +96,7 @@ class in_order {
   std::uint64_t next_ = 0;
 };
 
-// Positions that no prefetcher can predict and that cost almost nothing to compute.
+// Positions that no hardware prefetcher can predict, and that cost almost nothing to compute.
 class anywhere {
  public:
   explicit anywhere(std::uint64_t size) : size_(size) {}

@@ -5,7 +5,7 @@
 //
 //   build/bench/bench/penstock_transfer_bench [--json FILE]
 //
-// Floors, with as many slabs of the same size as the flow has:
+// The floors, which use as many slabs as the flow, of the same size:
 //   memcpy          a plain loop on the consumer's thread
 //   copying_thread  a thread that copies ahead of the consumer, written by hand
 // Measured:
@@ -43,10 +43,11 @@ using bytes_record = ps::record<ps::field<"bytes", std::uint8_t, ps::dyn>>;
 using host_slab = ps::detail::slab<ps::cpu_device>;
 using ready_bytes = bench::ready_source<bytes_record, ps::cpu_device>;
 
-constexpr std::size_t source_slots = 3;  // as many slots as a loader of large batches has
+constexpr std::size_t source_slots = 3;  // the number of slots of a loader with large batches
 constexpr std::size_t depth = 3;
 
-/// Returns the source of all copies, which is created once for each size.
+/// Returns the memory from which all copies of a size are made. Allocates memory once for each
+/// size.
 const std::byte* source_slab(std::size_t bytes) {
   static std::map<std::size_t, host_slab> made;
   const auto [found, is_new] = made.try_emplace(bytes, ps::cpu_device{}, bytes * source_slots,
@@ -55,7 +56,7 @@ const std::byte* source_slab(std::size_t bytes) {
   return found->second.data();
 }
 
-/// A dataset that does not write to the memory.
+/// A dataset whose reads leave the memory of the batch unchanged.
 struct nothing_to_read {
   using record_type = bytes_record;
   std::size_t bytes;
@@ -92,7 +93,7 @@ void copying_thread(benchmark::State& state) {
   const host_slab to{ps::cpu_device{}, bytes * depth, ps::detail::memory_kind::device};
   const std::byte* from = source_slab(bytes);
   ps::detail::waitable_counter copied;
-  ps::detail::waitable_counter released;  // both sides wait in the same way as the library
+  ps::detail::waitable_counter released;  // both threads wait in the same way as the library
   std::atomic<bool> stop{false};
   std::thread copier{[&] {
     for (std::uint32_t i = 0;; ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compares 600 batches of a loop that tunes itself from a single worker, 200 batches after its
-// start, with the best number of workers of a sweep.
+// Compares a loop that tunes itself, starting with one worker, with the best number of workers
+// found in a sweep. Measures 600 batches, after the first 200 batches of the loop.
 //
 //   build/bench/bench/penstock_tune_bench
 
@@ -24,8 +24,8 @@ namespace {
 
 namespace ps = penstock;
 
-/// A loop whose reads always take long, occasionally take long, or wait. Work is counted in turns
-/// of a busy loop instead of time, because a preempted thread makes no turns.
+/// A loop whose reads always take long, sometimes take long, or wait. Work is counted in iterations
+/// of a busy loop instead of time, because a preempted thread makes no iterations.
 struct running_loop {
   const char* name;
   int read = 0;         // turns per sample

@@ -3,8 +3,8 @@
 //
 //   build/bench/bench/penstock_worker_pool_bench
 //
-// range: an iteration is a loop over `pieces` indices, piece by piece, which the calling thread
-// shares with another. `steps` is the computing time of a piece; with 0, a piece returns
+// range: an iteration is a loop over `pieces` indices, whose work the calling thread shares piece
+// by piece with another thread. `steps` is the computing time of a piece; with 0, a piece returns
 // immediately. penstock: a claim_cursor. Peer: oneTBB's parallel_for with a grain of one piece and
 // simple_partitioner, which also distributes single pieces. Floor: the loop on a single thread.
 //
@@ -44,8 +44,8 @@ namespace {
 
 namespace ps = penstock;
 
-// The work of a piece on all sides. The function is not inlined, so that the compiler cannot fold
-// loops over it.
+// Does the work of one piece, the same in all variants that are compared. Not inlined, so that the
+// compiler cannot fold a loop of calls.
 [[gnu::noinline]] void compute(std::uint32_t index, std::uint32_t steps) noexcept {
   std::uint32_t value = index;
   for (std::uint32_t step = 0; step < steps; ++step) value = value * 1664525U + 1013904223U;
@@ -54,9 +54,9 @@ namespace ps = penstock;
 
 // ---- ranges of indices
 
-// A loop over indices that the caller shares with the threads of a pool, as workers share a batch.
-// A range corresponds to a batch, and a piece to a chunk. Only one thread at a time may call the
-// loop.
+// A loop over indices whose work the caller shares with the threads of a pool, in the same way as
+// workers share a batch. A range corresponds to a batch, and a piece to a chunk. Only one thread at
+// a time may call the loop.
 class shared_loop {
  public:
   shared_loop(std::size_t threads, std::uint32_t pieces, std::uint32_t steps)
@@ -129,8 +129,8 @@ class shared_loop {
     ++ran;
   }
 
-  // Reports the end of a thread's pieces. The thread that ran the last piece of a range ends the
-  // range, and only then can the next range start.
+  // Records that a thread has finished its pieces. The thread that ran the last piece of a range
+  // ends the range, and only then can the next range start.
   void finish(std::uint32_t ran) {
     if (ran != 0 && left_.fetch_sub(ran, std::memory_order_acq_rel) == ran) done_.advance();
   }
@@ -174,7 +174,7 @@ void floor_loop(benchmark::State& state, const range_shape& shape) {
 
 #if defined(PENSTOCK_BENCH_HAS_TBB)
 void range_tbb(benchmark::State& state, const range_shape& shape) {
-  // As many threads as penstock's side, even if there are fewer cores.
+  // The same number of threads as for penstock, even if there are fewer cores.
   const tbb::global_control limit{tbb::global_control::max_allowed_parallelism, threads};
   tbb::task_arena arena{static_cast<int>(threads)};
   arena.execute([&] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // The smallest program. A loader reads a dataset on two threads, a transfer copies batches ahead,
-// and one loop visits all batches of an epoch. The body of the loop is the training step. The CPU
-// device replaces a GPU here; example 03 runs its step on a stream.
+// and one loop visits all batches of an epoch. The body of the loop is the training step. The
+// program uses the CPU device instead of a GPU. Example 03 runs its step on a stream.
 #include <penstock/penstock.hpp>
 
 #include <cstdint>

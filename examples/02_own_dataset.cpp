@@ -18,7 +18,7 @@ class recordings {
 
   explicit recordings(std::size_t longest) : longest_(longest) {}
   std::uint64_t size() const { return 400; }
-  // The dyn extents of each field, one list per field in the order of the record.
+  // The dynamic extents: one list per field, in the order of the fields in the record.
   ps::record_extents<record_type> extents() const { return {{longest_}, {}, {}}; }
 
   // Several threads call this function.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// One dataset, split at random into two parts. map with rng adds noise to the training part; the
-// validation part is unchanged. Five epochs fit a line to the training part, and the validation
-// part checks the result. The noise depends only on (seed, epoch, sample). The noise differs in
-// every epoch, and is the same for any number of workers.
+// One dataset, split at random into two parts. `map` with a random generator adds noise to the
+// training part. The validation part is unchanged. Five epochs fit a line to the training part, and
+// the validation part checks the result. The noise depends only on (seed, epoch, sample). The noise
+// differs in every epoch, and is the same for any number of workers.
 #include <penstock/penstock.hpp>
 
 #include <cmath>

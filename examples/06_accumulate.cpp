@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Gradient accumulation over four batches whose weights depend on all four. The program moves their
 // leases out of the loop, uses them together and releases them together. The transfer needs one
-// slot for each held batch and some for copies ahead. With too few slots, the transfer throws
-// leases_exhausted instead of waiting forever.
+// slot for each batch that the program holds, and more slots for batches that are copied in
+// advance. With too few slots, the transfer throws leases_exhausted instead of waiting forever.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>
@@ -41,7 +41,7 @@ int main() {
     // The loop no longer releases the batch.
     held.push_back(std::move(batch));
     if (held.size() < together) continue;
-    // The number of counted samples is known only at this point.
+    // Only now does the program know the number of samples that count.
     for (auto& one : held) {
       stream.launch([&, value = ps::get<"value">(one), counts = ps::get<"counts">(one)] {
         for (std::size_t i = 0; i < value.size(); ++i) gradient += value[i] * counts[i] / counted;

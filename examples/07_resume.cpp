@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Stops in the middle of an epoch and resumes in a second loader with another number of workers, as
-// after a restart. In the second loader, a step fails and is repeated. The state is 64 bytes, or
-// one line of text. Order and random bits depend only on seed, epoch and sample, so the batches are
-// bit-identical to an uninterrupted run.
+// Stops in the middle of an epoch, and resumes with a second loader that has a different number of
+// workers, as after a restart. In the second loader, a step fails and is repeated. The state is 64
+// bytes, or one line of text. Order and random bits depend only on seed, epoch and sample, so the
+// batches are bit-identical to an uninterrupted run.
 #include <penstock/penstock.hpp>
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Feeds a CUDA kernel. Images are transferred as bytes, which take a quarter of the size of floats,
-// and arrive as floats. Each batch takes one launch. nvcc compiles the program for a GPU. The tests
-// run it without a GPU, with the fake CUDA runtime in tests/fake_cuda.
+// Feeds a CUDA kernel. Images are copied as bytes, a quarter of the size of floats, and converted
+// to floats on the device. Each batch takes one launch. nvcc compiles the program for a GPU. The
+// tests run it without a GPU, with the fake CUDA runtime in tests/fake_cuda.
 #include <penstock/cuda.hpp>
 #include <penstock/cuda/on_device.cuh>
 
@@ -23,7 +23,7 @@ struct toy_images {
   }
 };
 
-// Writes the mean of each image to `means` at the image's number. Each thread processes one image.
+// Writes the mean of image i to means[i]. Each thread processes one image.
 __global__ void mean_of_each(ps::tensor_view<const float, ps::dyn, 16, 16> images,
                              ps::tensor_view<const std::uint32_t, ps::dyn> numbers, float* means) {
   const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -41,7 +41,7 @@ int main() {
   const auto to_float = ps::on_device<"image">(ps::normalised({.mean = 0.5, .deviation = 0.5}));
   ps::transfer feed{loader, stream, to_float};
 
-  // Page-locked memory that kernels can write to.
+  // Page-locked host memory to which kernels can write.
   const ps::pinned_allocator<float, ps::cuda_device> pinned{device};
   std::vector means(1000, 0.0F, pinned);
 

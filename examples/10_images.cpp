@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSL-1.0
 // Reads images from a folder of classes, as training or validation does. Workers decode, crop and
-// resize them, and the program counts them. The tool measures the throughput of a machine, and
-// compares its pixels with another loader's. --help lists the options. Without a folder, the
-// program creates a folder of photographs from the system's packages or of synthetic images.
+// resize them, and the program counts them. The program measures the throughput of the machine. The
+// program can also write all pixels to a file, to compare them with the pixels of another loader.
+// --help lists the options. Without a folder, the program creates a folder of photographs from the
+// system's packages or of synthetic images.
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/image/crop.hpp>

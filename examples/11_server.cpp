@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 using features = ps::record<ps::field<"x", float, 8>>;
 using scores = ps::record<ps::field<"score", float>>;
 
-// The model: the sum of a request's features.
+// Stands in for a model: returns the sum of the features of each request.
 float model(ps::const_sample<features> in) {
   float sum = 0;
   for (const float x : ps::get<"x">(in).flat()) sum += x;
@@ -58,7 +58,7 @@ int main() {
           answered += answer == 8 * static_cast<float>(tag) ? 1 : 0;
         }
       } catch (const std::exception& problem) {
-        // Includes ps::batcher_closed while the server stops.
+        // Also catches ps::batcher_closed, which is thrown while the server stops.
         std::cerr << problem.what() << '\n';
       }
     });

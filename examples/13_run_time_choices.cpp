@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The flags of this program choose the pipeline. The training loop does not depend on them, because
-// all pipelines have the same loader type, which a header can declare. Without flags the program
-// augments and shuffles.
+// The flags of this program choose the pipeline. The training loop does not depend on the flags,
+// because all pipelines have the same loader type. A header can declare this type. Without flags
+// the program augments and shuffles.
 //
 //   penstock_13_run_time_choices [augment] [shuffle] [progress]
 //

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Reads many objects at once, over HTTP or from S3. The arguments are the URL of a folder and the
-// names of objects below it, or s3://bucket/prefix. A bucket is listed, except folders and hidden
-// files. The program prints the number of bytes and how they were read.
+// names of objects below it, or s3://bucket/prefix. If a bucket is given, the program lists it and
+// skips folders and hidden files. The program prints the number of bytes and the way in which they
+// were read.
 #include <penstock_ext/files/hidden_path.hpp>
 #include <penstock_ext/store/http/http_store.hpp>
 #include <penstock_ext/store/http/s3_store.hpp>
@@ -15,7 +16,7 @@
 
 namespace ps = penstock;
 
-// Reads every object completely, in one call.
+// Reads all objects completely, in a single call.
 template <ps::batching_store Store>
 void read_all(const Store& store, const std::vector<std::string>& names) {
   std::vector<std::vector<std::byte>> contents;

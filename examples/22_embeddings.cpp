@@ -37,8 +37,8 @@ std::string content_of(const std::string& path) {
   return (std::ostringstream{} << file.rdbuf()).str();
 }
 
-// Computes the embeddings. `killed_after` is the last batch whose rows are written before the run
-// is killed.
+// Computes the embeddings. The run is killed after the rows of batch `killed_after` have been
+// written.
 void embed(const std::string& folder, const std::string& out, std::uint64_t killed_after = ~0ULL) {
   const ps::image_folder files{folder};
   ps::loader_options options{.batch_size = 8, .instrumentation = {.indices = true}};
@@ -66,7 +66,7 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
         std::ofstream next{out + ".new"};
         next << loader.state_at({done.epoch(), done.number() + 1});
         require(rows.flush() && next.flush(), "the rows or the state can't be written");
-        // Atomic, and only after the rows are written.
+        // Atomic, and executed only after the rows have been written.
         std::filesystem::rename(out + ".new", out + ".state");
         if (done.number() == killed_after) std::raise(SIGKILL);
       }};
@@ -77,7 +77,7 @@ void embed(const std::string& folder, const std::string& out, std::uint64_t kill
     const auto image = ps::get<"image">(batch);
     const auto vector = ps::get<"vector">(slot);
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      for (std::size_t c = 0; c < 3; ++c) {  // the mean of each color, in place of a network
+      for (std::size_t c = 0; c < 3; ++c) {  // the mean of each color, instead of a network
         vector(i, c) = 0;
         for (std::size_t p = 0; p < 576; ++p) vector(i, c) += image(i, p / 24, p % 24, c) / 576.0F;
       }

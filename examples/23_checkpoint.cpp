@@ -53,7 +53,7 @@ std::vector<float> train(const std::string& file, std::uint64_t steps, std::uint
         all[i] += 1.0F / static_cast<float>(i % 7 + step);
     });
     if (step % 10 != 0) continue;
-    saving.wait();  // waits for the previous checkpoint; `done()` reports whether that would block
+    saving.wait();  // waits for the previous checkpoint, unless `done()` is true
     saving =
         copier.download(stream,
                         ps::safetensors_sink{file,

@@ -37,8 +37,8 @@ struct corpus {
 const corpus web{0, 5000}, code{10'000, 2000}, books{20'000, 700};
 constexpr std::size_t batch_size = 24;
 
-// Trains up to step `last`, starting where the previous run ended. Writes the log line of a batch
-// before the state after that batch.
+// Trains up to step `last`, starting where the previous run ended. For each batch, writes the log
+// line first, and then the state after the batch.
 ps::loader_state train(const ps::mixture& mixed, const std::string& folder, std::uint64_t last,
                        bool has_other_weights = false, std::uint64_t killed_after = ~0ULL) {
   ps::loader loader{ps::concat(web, code, books), mixed, {.batch_size = batch_size, .workers = 2}};
@@ -79,8 +79,8 @@ int main() {
   require(::wait(&status) > 0 && WIFSIGNALED(status), "the first run was not killed");
   const ps::loader_state state = train(planned, folder, 120);
 
-  // Uses more books than planned. The state belongs to another schedule, which with_order_of
-  // accepts.
+  // Uses more books than planned. The state belongs to the previous schedule. with_order_of permits
+  // the new schedule to resume from it.
   const ps::mixture changed = planned.continued({state.epoch, state.batch}, {1, 1, 1});
   train(changed, folder, 160, true);
 

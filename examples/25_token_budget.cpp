@@ -43,12 +43,12 @@ int main() {
             << static_cast<int>(100 * order.fill()) << " % of the budget\n";
 
   std::vector<int> read(data.size());
-  // Tokens in each batch, for each step.
+  // For each step, the number of tokens in each batch.
   std::map<std::uint64_t, std::vector<std::uint64_t>> tokens;
   ps::loader_state saved;
   struct part {
     int world;
-    std::uint64_t end;  // counted in batches of all ranks; always the end of a step
+    std::uint64_t end;  // counts the batches of all ranks, and always marks the end of a step
   };
   for (const auto& [world, end] : {part{4, 40}, part{2, 100}, part{1, order.batches()}}) {
     ps::loader_state next;

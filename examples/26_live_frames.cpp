@@ -25,7 +25,8 @@ constexpr std::uint64_t scan_count = 100;
 constexpr std::uint64_t max_points = 4096;
 std::uint64_t points_of(std::uint64_t number) { return number * 7919 % (max_points + 1); }
 
-// The driver: waits for the next scan, writes it to `out`, and returns the number of points.
+// Stands in for the driver: waits for the next scan, writes it to `out`, and returns the number of
+// points.
 std::uint64_t read_scan(std::uint64_t number, std::span<point> out) {
   std::this_thread::sleep_for(2ms);
   const auto value = static_cast<float>(number);
@@ -33,7 +34,7 @@ std::uint64_t read_scan(std::uint64_t number, std::span<point> out) {
   return points_of(number);
 }
 
-// The step: returns true if all points belong to scan `number`.
+// Stands in for the step: returns true if all points belong to scan `number`.
 bool is_whole(std::uint64_t number, std::span<const point> points) {
   std::this_thread::sleep_for(5ms);  // simulates the rest of the step
   bool is_right = points.size() == points_of(number);

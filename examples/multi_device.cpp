@@ -21,7 +21,7 @@ struct squares {  // sample i is i * i
 // Runs one epoch of share `rank` of `world` on device `rank`. Returns the sum of all values.
 std::uint64_t chunk_per_worker(int rank, int world) {
   const ps::cuda_device device{rank};
-  device.make_current();  // calls cudaSetDevice, for kernels that this thread would launch
+  device.make_current();  // calls cudaSetDevice, as required before this thread launches kernels
   const auto stream = device.make_stream();
 
   const squares all;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// The common parts of the C++ sides, equivalent to peer.py: the data, the clock, and the command
-// line. Uses only the standard library, so that the header compiles together with any peer.
+// The common parts of the C++ programs that are compared, equivalent to peer.py: the data, the
+// clock, and the command line. Uses only the standard library, so that the header compiles together
+// with any peer.
 #pragma once
 
 #include <sys/resource.h>
@@ -26,8 +27,8 @@ namespace compare {
 
 inline constexpr std::size_t batch_size = 64;
 inline constexpr std::size_t pixels = 28 * 28;
-// (x / 255 - mean) / deviation, as a multiplication and an addition. Each side computes the same
-// expression.
+// (x / 255 - mean) / deviation, as a multiplication and an addition. All programs that are compared
+// compute the same expression.
 inline constexpr float scale = 1.0F / (255.0F * 0.3081F);
 inline constexpr float shift = -0.1307F / 0.3081F;
 inline constexpr double min_seconds = 0.5;
@@ -92,8 +93,8 @@ inline double cpu_seconds() {
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-/// Returns the proportional set size of the process in MiB, like peer.py. Child processes need not
-/// be added, because this process has only threads.
+/// Returns the proportional set size of the process in MiB, like peer.py. Unlike there, child
+/// processes are not added, because this process has only threads.
 inline double memory_mib() {
   std::ifstream file{"/proc/self/smaps_rollup"};
   for (std::string word; file >> word;) {
@@ -118,7 +119,7 @@ inline double sum_of(std::span<const float> values) {
   return total;
 }
 
-/// A summary of the values read, to check that all sides have read the same values.
+/// A summary of the values read, to check that all programs have read the same values.
 struct seen {
   double values = 0;
   std::int64_t labels = 0;
@@ -210,7 +211,8 @@ std::string train(std::size_t epochs, std::size_t samples, Run run, Accuracy acc
 /// The name of a row and the function that measures it. The function receives the folder.
 using row = std::pair<std::string, std::function<std::string(const std::string& folder)>>;
 
-/// The main function of a side: `--list`, or `--data FOLDER --row NAME`.
+/// The main function of a program that is compared. The arguments are `--list`, or `--data FOLDER
+/// --row NAME`.
 inline int main_of(int argc, char** argv, const std::vector<row>& rows, const std::string& library,
                    const std::string& version) try {
   const std::vector<std::string> words(argv + 1, argv + argc);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// penstock's loader, measured like its peers as peer.hpp describes. plain_loop does the same work
-// without a loader.
+// penstock's loader, measured in the same way as its peers (see peer.hpp). plain_loop does the same
+// work without a loader.
 
 #include <array>
 #include <cstddef>

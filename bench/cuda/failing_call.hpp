@@ -8,9 +8,9 @@
 
 namespace bench {
 
-/// Makes the call that PENSTOCK_FAIL_CALL specifies fail. "cudaHostRegister:2" makes the third call
-/// of that function fail once. "lost:2" makes the third call and all later calls fail, as after a
-/// lost context.
+/// Makes the call that PENSTOCK_FAIL_CALL specifies fail. "cudaHostRegister:2" makes only the third
+/// call of cudaHostRegister fail. "lost:2" makes the third call and all later calls fail, as after
+/// a lost context.
 inline void arm_failure() {
   const char* const given = std::getenv("PENSTOCK_FAIL_CALL");
   if (given == nullptr) return;

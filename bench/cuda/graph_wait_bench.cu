@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compares ways in which a CUDA graph of about 19 us, the step, can follow the copy of its batch. On
-// an H100 a graph that follows a wait of its stream starts 5 us late.
+// Compares ways to start a step, a CUDA graph of about 19 us, after the copy of its batch. On an
+// H100, a graph starts 5 us late if its stream has waited for an event.
 //
 //   penstock_cuda_graph_wait_bench [--json FILE] [--quick]
 //
 // --quick takes a second. Such a run checks that the program works; the numbers must not be quoted.
 //
-// All ways are measured in rotation. Every row is the time of a batch, and its floor is the same
-// step on batches that stay in place. The loops are written by hand and behave like a feed whose
-// loader is fast: batch n can be copied when the copy of batch n - 5 is complete, because there are
-// five host slots. The host queues the step of each batch as early as possible. The last rows are the
+// All ways are measured in rotation. Each row shows the time per batch. The floor is the same step
+// on batches that are not copied. The loops are written by hand and behave like a feed whose loader
+// is fast: batch n can be copied when the copy of batch n - 5 is complete, because there are five
+// host slots. The host queues the step of each batch as early as possible. The last rows are the
 // library's feed, whose batches are always ready. Each repetition checks the sum of the values that
 // the steps have read, and a way with a wrong sum is rejected.
 
@@ -45,18 +45,18 @@ using record = ps::record<ps::field<"words", word, ps::dyn>>;
 
 constexpr std::size_t batch_words = 50'176 / sizeof(word);  // the bytes of 64 images of MNIST
 constexpr std::size_t batch_bytes = batch_words * sizeof(word);
-constexpr std::size_t host_slots = 5;  // no divisor of a depth: each slot gets other values
+constexpr std::size_t host_slots = 5;  // divides no depth, so that slots get different values
 constexpr int kernels_per_step = 4;
 constexpr std::uint64_t step_nanoseconds = 19'000;
 constexpr auto max_spin = std::chrono::microseconds{5};
 
-/// A part of a step. The first part adds the last word of the batch to `sum`.
+/// A kernel of a step. The first kernel of a step adds the last word of the batch to `sum`.
 __global__ void part_of_step(std::uint64_t nanoseconds, const word* last, word* sum) {
   if (last != nullptr) *sum += *last;
   bench::spin_for(nanoseconds);
 }
 
-/// Queues the kernels of a step. Throws the error of a launch.
+/// Queues the kernels of a step. Throws if a launch fails.
 void queue_step(cudaStream_t stream, const word* batch, word* sum) {
   for (int part = 0; part < kernels_per_step; ++part) {
     const word* const last = part == 0 ? batch + batch_words - 1 : nullptr;
@@ -65,7 +65,8 @@ void queue_step(cudaStream_t stream, const word* batch, word* sum) {
   }
 }
 
-/// Returns the work that `queue` queues on `stream` as a graph. Throws errors from `queue`.
+/// Captures the work that `queue` queues on `stream`, and returns it as a graph. Propagates errors
+/// from `queue`.
 template <class Queue>
 ps::detail::cuda_graph captured(cudaStream_t stream, const Queue& queue) {
   must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
@@ -80,7 +81,7 @@ ps::detail::cuda_graph captured(cudaStream_t stream, const Queue& queue) {
   return ps::detail::cuda_graph::from_native_handle(graph);
 }
 
-/// Returns true if the work before the record of `event` is done.
+/// Returns true if all work queued before `event` was recorded has completed.
 bool is_done(const ps::cuda_event& event) {
   const cudaError_t code = cudaEventQuery(event.get());
   if (code != cudaErrorNotReady) must(code);
@@ -114,7 +115,7 @@ struct stream_values {
   }
 };
 
-/// The memory, streams and events of all loops.
+/// The memory, streams and events that all loops use.
 class rig {
  public:
   rig(const ps::cuda_device& device, std::size_t depth)
@@ -206,7 +207,7 @@ class rig {
     must(cudaMemsetAsync(words_.data(), 0, words_.bytes(), steps()));
     synchronize();
   }
-  /// Throws if `count` steps have not read the values of `count` batches.
+  /// Throws unless `count` steps have read the values of `count` batches.
   void require_sum(std::uint64_t count) const {
     word expected = 0;
     for (std::uint64_t batch = 0; batch < count; ++batch) expected += batch % host_slots + 1;
@@ -229,10 +230,11 @@ class rig {
   std::vector<ps::cuda_event> copied_;    // in turns; more than there are host slots
   std::vector<ps::cuda_event> released_;  // by device slot
   ps::cuda_stream copies_ = device_.make_stream();
-  ps::cuda_stream steps_ = device_.make_stream();  // waits for its work, then the memory is freed
+  ps::cuda_stream steps_ = device_.make_stream();  // destroyed first, so that its work has ended
 };
 
-/// A graph for each device slot. `queue(slot)` queues its work on the stream of the steps.
+/// A graph for each device slot. `queue(slot)` queues the work to be captured on the stream of the
+/// steps.
 class slot_graphs {
  public:
   template <class Queue>
@@ -250,7 +252,7 @@ class slot_graphs {
     return execs_[batch % execs_.size()].get();
   }
 #if !defined(PENSTOCK_BENCH_ON_FAKE)
-  /// Returns the only node of a type in each graph.
+  /// Returns the only node of the given type in each graph.
   [[nodiscard]] std::vector<cudaGraphNode_t> nodes(cudaGraphNodeType type) const {
     std::vector<cudaGraphNode_t> found;
     for (const auto& graph : graphs_) {
@@ -282,7 +284,7 @@ std::shared_ptr<slot_graphs> plain_graphs(const rig& on) {
       on, [&](std::uint64_t slot) { queue_step(on.steps(), on.device_slot(slot), on.sum()); });
 }
 
-/// Returns the loop in which `wait` orders a step behind its copy.
+/// Returns the loop in which `wait` orders each step after the copy of its batch.
 template <class Wait>
 measured graph_behind(const rig& on, std::uint64_t count, Wait wait) {
   return [&on, count, wait, graphs = plain_graphs(on)] {
@@ -296,7 +298,8 @@ measured graph_behind(const rig& on, std::uint64_t count, Wait wait) {
   };
 }
 
-/// Returns the loop whose streams write and wait for values.
+/// Returns the loop in which the streams are ordered by values in device memory, which they write
+/// and wait for.
 measured values_waited_for(const rig& on, std::uint64_t count) {
   return [&on, count, graphs = plain_graphs(on), call = stream_values{}] {
     return on.fed(
@@ -319,7 +322,8 @@ measured wait_node(const rig&, std::uint64_t) {
 }
 measured copy_node(const rig& on, std::uint64_t count) { return wait_node(on, count); }
 #else
-/// Returns the loop whose graphs begin with a wait for an event, which is set for each launch.
+/// Returns the loop whose graphs begin with a wait for an event. Each launch sets the event to wait
+/// for.
 measured wait_node(const rig& on, std::uint64_t count) {
   auto graphs = std::make_shared<slot_graphs>(on, [&](std::uint64_t slot) {
     must(cudaStreamWaitEvent(on.steps(), on.copied(slot).get(), cudaEventWaitExternal));
@@ -337,7 +341,7 @@ measured wait_node(const rig& on, std::uint64_t count) {
   };
 }
 
-/// Returns the loop whose graphs begin with the copy, from an address that is set for each launch.
+/// Returns the loop whose graphs begin with the copy. Each launch sets the source address.
 measured copy_node(const rig& on, std::uint64_t count) {
   auto graphs = std::make_shared<slot_graphs>(on, [&](std::uint64_t slot) {
     must(cudaMemcpyAsync(on.device_slot(slot), on.host_slot(slot), batch_bytes,
@@ -358,7 +362,7 @@ measured copy_node(const rig& on, std::uint64_t count) {
 }
 #endif
 
-/// Returns the loop over the library's feed, which polls a copy for `spin`.
+/// Returns the loop over the library's feed, which polls for the end of a copy for at most `spin`.
 measured feed(const rig& on, std::uint64_t count, std::chrono::nanoseconds spin) {
   struct parts {
     bench::ready_source<record, ps::cuda_device> source;
@@ -388,7 +392,7 @@ measured feed(const rig& on, std::uint64_t count, std::chrono::nanoseconds spin)
 void run(const ps::cuda_device& device, std::size_t depth, bench::rows& out, bool quick) {
   const rig on{device, depth};
   const std::uint64_t count = quick ? 20 : 1000;
-  std::array<std::uint64_t, 2> waits{};  // for each querying way, the waits in all repetitions
+  std::array<std::uint64_t, 2> waits{};  // waits in all repetitions, for each way that queries
   const auto wait = [&on](std::uint64_t batch) {
     must(cudaStreamWaitEvent(on.steps(), on.copied(batch).get(), 0));
   };

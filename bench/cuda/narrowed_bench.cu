@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 // Measures transfers of floats that are narrowed before the copy and widened after it, on a GPU.
-// Compares `narrowed` and `widen_on_device` with the same feed of plain floats, by the bytes of
-// floats that arrive per second. Batches are always ready, so only the bus and the widening kernel
-// are measured.
+// Compares `narrowed` and `widen_on_device` with the same feed of plain floats, by the number of
+// bytes of floats that arrive per second. Batches are always ready, so only the bus and the
+// widening kernel are measured.
 //
 //   penstock_cuda_narrowed_bench [--json FILE] [--quick]
 //
-// --quick takes a second and only checks that the program works: do not quote its numbers. The
-// program checks the first value that arrives each way, and reports an error if the value is wrong.
+// --quick takes a second and only checks that the program works: do not quote its numbers. For each
+// way, the program checks the first value that arrives, and reports an error if it is wrong.
 
 #include <cuda_runtime_api.h>
 
@@ -64,7 +64,7 @@ class way {
     }
   }
 
-  /// Returns the seconds of an epoch.
+  /// Returns the duration of an epoch in seconds.
   [[nodiscard]] double operator()() {
     const auto begin = std::chrono::steady_clock::now();
     float first = 0.0F;

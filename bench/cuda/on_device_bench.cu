@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Converts bytes to normalized floats on a GPU. Compares the kernel of on_device with CUB's
-// DeviceTransform and with the memory bandwidth (a copy on the device of as many bytes as are read
-// and written).
+// DeviceTransform and with the memory bandwidth, measured by a copy on the device that moves the
+// same number of bytes.
 //
 //   penstock_cuda_on_device_bench [--json FILE] [--quick]
 //
@@ -37,8 +37,8 @@ using record =
 
 using bench::must;
 
-/// Returns the seconds of a call, as the mean of `launches` consecutive launches on the stream,
-/// measured with events.
+/// Returns the duration of a call in seconds: the mean of `launches` consecutive launches on the
+/// stream, measured with events.
 template <class Launch>
 double timed(cudaStream_t stream, int launches, Launch launch) {
   cudaEvent_t begin{};
@@ -67,7 +67,7 @@ void run(bench::rows& out, bool quick) {
     if (quick && batch > 1024) continue;
     const ps::batch_layout<record> in_layout{{}, batch};
     const ps::batch_layout<floats> out_layout{{}, batch};
-    // The rings are larger than the caches unless the batch is too small.
+    // The rings are larger than the caches, unless the batches are too small for that.
     const std::size_t ring =
         std::min<std::size_t>(16, (std::size_t{2} << 30) / out_layout.bytes() + 1);
     const ps::detail::slab<ps::cuda_device> in{device, in_layout.bytes() * ring,
@@ -78,7 +78,7 @@ void run(bench::rows& out, bool quick) {
     const auto at = [&](int i) { return static_cast<std::size_t>(i) % ring; };
     const std::size_t moved = in_layout.used_bytes(batch) + out_layout.used_bytes(batch);
     const int launches = quick ? 2 : 64;
-    // The bytes that a GPU with 5 TB/s moves in the time of one or two launches.
+    // Number of bytes that a GPU with 5 TB/s moves in the time of one or two launches.
     const char* const group = moved < (std::size_t{16} << 20) ? "launch, L2" : "on_device";
     std::vector<bench::way> ways;
     ways.push_back({"copy on the device", [&] {

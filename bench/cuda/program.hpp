@@ -19,7 +19,7 @@ namespace bench {
 /// The main function of every program here. Measures, and writes the results to the file of `--json
 /// FILE` after every row, with "complete" false until all rows are present.
 ///
-/// `measure` gets the rows to fill and the value of `--quick`. The rows include only the groups
+/// `measure` receives the rows to fill and the value of `--quick`. The rows include only the groups
 /// given by `--group`, or all groups. `--quick` means few repetitions of the small sizes, to check
 /// that the program works. Returns the exit status: 1 after an error outside all groups; 2 for
 /// invalid arguments or an unknown group; 3 if the GPU's context was lost. `name` is the program's

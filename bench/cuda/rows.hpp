@@ -28,9 +28,9 @@ namespace bench {
   return values[values.size() / 2];
 }
 
-/// Throws `std::runtime_error` with the name and the text of the error, and restores the last-error
-/// slot to its state before the call. Throws `penstock::cuda_context_lost` if no later call can
-/// succeed.
+/// If the call failed, throws `std::runtime_error` with the name and the text of the error, and
+/// clears the error from the last-error slot. Throws `penstock::cuda_context_lost` if no later call
+/// can succeed.
 inline void must(cudaError_t code) {
   if (code == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
@@ -39,7 +39,7 @@ inline void must(cudaError_t code) {
 }
 
 /// A way to perform an operation. `prepare` allocates resources and returns a function that
-/// performs the operation once and returns its time. Both may throw, in which case only this way is
+/// performs the operation once and returns its time. If either throws, only this way is reported as
 /// failed.
 struct way {
   std::string name;
@@ -54,8 +54,8 @@ struct measurement {
 };
 
 /// Measures several ways to do the same thing, in rotation, so that changes of the machine affect
-/// all of them. Returns the median of `repetitions` for every way, after a warm-up repetition.
-/// Stops if the GPU's context is lost, and keeps earlier measurements.
+/// all of them. Runs one warm-up repetition, and then returns the median of `repetitions`
+/// repetitions for each way. Stops if the GPU's context is lost, and keeps earlier measurements.
 [[nodiscard]] inline std::vector<measurement> in_turns(int repetitions,
                                                        const std::vector<way>& ways) {
   std::vector<measurement> found(ways.size());
@@ -72,7 +72,7 @@ struct measurement {
     } catch (const std::exception& error) {
       found[at].failed = error.what();
       static_cast<void>(
-          cudaGetLastError());  // of a launch; the next way would report it as its own
+          cudaGetLastError());  // otherwise, the next way would report the error of a launch
     }
   };
   for (std::size_t at = 0; at < ways.size(); ++at) {
@@ -106,7 +106,7 @@ class rows {
     std::string path;
   };
 
-  /// If `path` is null, no file is written. Measures only groups with the given names, or all
+  /// If `path` is null, no file is written. Only the groups named in `groups` are measured, or all
   /// groups if `groups` is empty.
   explicit rows(const char* path, std::vector<std::string> groups = {})
       : path_(path == nullptr ? "" : path), groups_(std::move(groups)) {}
@@ -117,7 +117,7 @@ class rows {
     write();
   }
 
-  /// `floor` is the value to compare with, in the same unit, or 0 for none.
+  /// `floor` is the value to compare with, in the same unit. 0 means that the row has no floor.
   void add(const std::string& group, const std::string& name, double bytes, double value,
            const char* unit, double floor = 0.0) {
     std::printf("%-12s %-38s %12.0f B %12.3f %-10s", group.c_str(), name.c_str(), bytes, value,
@@ -158,8 +158,9 @@ class rows {
     return found;
   }
 
-  /// Runs a group of measurements and records its seconds. An exception becomes a failed row of
-  /// the group and does not affect other groups. No group runs after the GPU's context is lost.
+  /// Runs a group of measurements and records its duration. If a measurement throws, the group gets
+  /// a failed row, and other groups are not affected. No group runs after the GPU's context is
+  /// lost.
   template <class Measure>
   void group(const std::string& name, const Measure& measure) {
     if (!groups_.empty()) {
@@ -185,7 +186,7 @@ class rows {
     write();
   }
 
-  /// Returns a requested group name that no group had, or an empty string.
+  /// Returns a name given by `--group` that no group has, or an empty string.
   [[nodiscard]] std::string unknown_group() const {
     for (const std::string& name : groups_) {
       if (std::find(was_met_.begin(), was_met_.end(), name) == was_met_.end()) return name;

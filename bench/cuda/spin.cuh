@@ -7,8 +7,8 @@
 
 namespace bench {
 
-/// Keeps the calling thread of a kernel busy for about `nanoseconds`. Returns at once on the fake
-/// of the runtime.
+/// Keeps the calling thread of a kernel busy for about `nanoseconds`. Returns immediately on the
+/// fake CUDA runtime.
 __device__ inline void spin_for([[maybe_unused]] std::uint64_t nanoseconds) {
 #if !defined(PENSTOCK_BENCH_ON_FAKE)
   std::uint64_t begin = 0;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 // Measures the bus and the transfer on a GPU: bandwidth over sizes in both directions, copies
-// concurrent with a kernel, bulk uploads compared with a single copy, the time of the consumer's
-// thread at tiny batches, fed steps compared with resident steps, and the cost of pinning.
+// concurrent with a kernel, bulk uploads compared with a single copy, the time of the consumer
+// thread with tiny batches, steps on fed batches compared with steps on resident batches, and the
+// cost of pinning.
 //
 //   penstock_cuda_transfer_bench [--json FILE] [--quick]
 //
 // --quick takes a second. Such a run checks that the program works; the numbers must not be quoted.
 //
 // Every number is shown with its floor, measured in rotation with it. If the system rejects a way,
-// its row has the reason, and the others are not affected.
+// its row contains the reason, and the other rows are not affected.
 
 #include <cuda_runtime.h>
 #include <sys/mman.h>
@@ -52,7 +53,7 @@ using bench::must;
 /// Keeps the stream busy for about `nanoseconds`.
 __global__ void spin(std::uint64_t nanoseconds) { bench::spin_for(nanoseconds); }
 
-/// Keeps the stream busy for about `nanoseconds`. Throws the error of the launch.
+/// Keeps the stream busy for about `nanoseconds`. Throws if the launch fails.
 void keep_busy(cudaStream_t stream, std::uint64_t nanoseconds) {
   spin<<<1, 1, 0, stream>>>(nanoseconds);
   must(cudaGetLastError());
@@ -65,13 +66,13 @@ constexpr std::size_t slots = 3;
 
 std::size_t padded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/// Returns `count` batches of `bytes` bytes, always ready, from a ring of three.
+/// Returns a source of `count` batches of `bytes` bytes, always ready, in a ring of three buffers.
 ready_bytes ready(const ps::cuda_device& device, const std::byte* data, std::size_t bytes,
                   std::uint64_t count) {
   return {device, {{{bytes}}, 1}, data, padded(bytes), slots, count};
 }
 
-/// Makes `count` copies of `bytes` bytes on a stream, from and to rings of three.
+/// Makes `count` copies of `bytes` bytes on a stream, between two rings of three buffers each.
 double plain_loop(const std::byte* from, std::byte* to, std::size_t bytes, std::uint64_t count,
                   cudaStream_t stream) {
   const auto begin = clock_type::now();
@@ -246,7 +247,7 @@ void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// A bulk source that calls `std::memcpy`, however `ps::memory_source` copies.
+/// A bulk source that always copies with `std::memcpy`, unlike `ps::memory_source`.
 class memcpy_source {
  public:
   explicit memcpy_source(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
@@ -259,8 +260,9 @@ class memcpy_source {
   std::span<const std::byte> bytes_;
 };
 
-/// Measures weights that pass from ordinary memory through the ring of a bulk transfer, and back,
-/// compared with a single copy. `memory_source` writes the ring with non-temporal stores.
+/// Measures bulk transfers of weights from ordinary memory to the device and back, through the ring
+/// of page-locked pieces. Compares them with a single copy. `memory_source` writes the ring with
+/// non-temporal stores.
 void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const std::size_t bytes = std::size_t{quick ? 1U : 512U} << 20;
@@ -317,13 +319,15 @@ bench::measurement in_us(bench::measurement seconds, std::uint64_t count = 1) {
   return seconds;
 }
 
-/// Returns the floor for doing both at once, or 0 (no floor) if either was not measured.
+/// Returns the floor for running both concurrently, which is the longer time, or 0 (no floor) if
+/// either was not measured.
 double longer_of(const bench::measurement& one, const bench::measurement& other) {
   if (!one.failed.empty() || !other.failed.empty()) return 0;
   return std::max(one.value, other.value);
 }
 
-/// Measures copies and a kernel, each alone and both at once. A value of 1 is perfect overlap.
+/// Measures copies and a kernel, first each alone and then both concurrently. Reports the overlap,
+/// where 1 is perfect.
 void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto steps = device.make_stream();
   const auto copies = device.make_stream();
@@ -354,8 +358,8 @@ void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
           "us", longer_of(in_us(found[0]), in_us(found[1])));
 }
 
-/// Measures page-locked memory from the runtime's calls and from the library: the default, and
-/// mapped at any size.
+/// Measures page-locked memory from the runtime's own calls and from the library, both with the
+/// default settings and with memory that is mapped at any size.
 void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto timed = [](auto take, auto release) {
     return [=] {
@@ -407,8 +411,8 @@ void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// Makes the calls of a batch by hand: a wait, a copy, a record, a wait and a record. Returns the
-/// time in which the host queues them.
+/// Makes the calls for a batch by hand: a wait, a copy, a record, a wait and a record. Returns the
+/// time that the host needs to queue them.
 double calls_by_hand(const std::byte* from, std::byte* to, std::size_t bytes, std::uint64_t count,
                      cudaStream_t stream, cudaStream_t copies) {
   std::vector<cudaEvent_t> events(slots * 2);
@@ -445,7 +449,7 @@ struct small_digits {
 };
 using ready_digits = bench::ready_source<small_digits::record_type, ps::cuda_device>;
 
-/// Adds up the bytes at `from`. Each thread adds a part.
+/// Sums the bytes at `from`. Each thread sums a part of them.
 __global__ void add_up(const std::uint8_t* from, std::size_t bytes, unsigned* sums) {
   const std::size_t threads = std::size_t{gridDim.x} * blockDim.x;
   const std::size_t thread = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -494,12 +498,12 @@ void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
               [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
 }
 
-/// Measures the consumer's thread, with batches ready: plain, with a transform, and with the step
-/// as a graph.
+/// Measures the time that the consumer thread spends on a batch that is ready: without a transform,
+/// with a transform, and with the step as a graph.
 void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const auto copies = device.make_stream();
-  // Few enough launches that the streams' queues never fill, because then the host would wait for
+  // Few enough launches that the streams' queues never fill up. Otherwise, the host would wait for
   // the GPU.
   const std::uint64_t burst = quick ? 20 : 100;
   const int repetitions = quick ? 1 : 101;
@@ -567,8 +571,8 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
       per_batch);
 }
 
-/// Returns the number of the GPU driver's interrupts on all cores so far, or 0 if the system does
-/// not report it.
+/// Returns the number of interrupts that the GPU driver has handled on all cores so far, or 0 if
+/// the system does not report it.
 double interrupts() {
   std::ifstream file{"/proc/interrupts"};
   double sum = 0;
@@ -621,8 +625,8 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// Measures steps of a modeled length, both fed and on a batch that stays in place, and the idle
-/// time of the stream.
+/// Measures steps of a modeled length, on batches from a feed and on a batch that stays in place,
+/// and the idle time of the stream.
 void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const std::size_t bytes = std::size_t{256} << 10;

@@ -17,10 +17,10 @@ namespace mlp {
 /// 0.9 to 1.1, and shift by up to 2 pixels in each direction. The class is a function for
 /// `penstock::map`.
 ///
-/// Every pixel is the mean of seven points of the warped image, its center and a hexagon around
-/// it, each interpolated bilinearly. Thin strokes therefore stay smooth. Loading costs about as
-/// much as a training step, so overlap has its largest benefit. All computations use integers with
-/// 16 fractional bits.
+/// Every pixel is the mean of seven points of the warped image, its center and a hexagon around it,
+/// each interpolated bilinearly. Thin strokes therefore stay smooth. Loading a batch costs about as
+/// much as a training step, which is the case with the largest benefit from overlap. All
+/// computations use integers with 16 fractional bits.
 struct augment {
   using record = penstock::digit_record;
 
@@ -86,7 +86,7 @@ struct augment {
   static std::int32_t fixed(float value) { return static_cast<std::int32_t>(value * one); }
 
   /// The image with a background border, stored as overlapping 2x2 neighborhoods. Each neighborhood
-  /// is one word whose bytes are its four pixel values. Therefore interpolation at a point needs a
+  /// is one word whose bytes are its four pixel values. Therefore, interpolating at a point needs a
   /// single load, and compilers can use gather instructions.
   class cells {
    public:

@@ -88,7 +88,7 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t how_a, cubl
                             cudaDataType type_a, int lda, const void* b, cudaDataType type_b,
                             int ldb, const void* beta, void* c, cudaDataType type_c, int ldc,
                             cublasComputeType_t sums, cublasGemmAlgo_t way) {
-  // The C++ overload has a data type as the type of the sums.
+  // In this C++ overload, the type of the sums is specified by a data type.
   using function =
       cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
                      const void*, const void*, cudaDataType, int, const void*, cudaDataType, int,

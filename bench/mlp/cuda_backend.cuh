@@ -44,7 +44,7 @@ inline void check(cublasStatus_t status, const char* call) {
 /// Checks the runtime calls of this file, including launches.
 inline void check(cudaError_t code, const char* call) {
   if (code == cudaSuccess) return;
-  // Clears the error, which the next call would report as its own.
+  // Clears the error. Otherwise, the next call would report it as its own.
   static_cast<void>(cudaGetLastError());
   if (penstock::detail::is_sticky(code)) penstock::detail::throw_cuda_error(code, call);
   throw penstock::cuda_error(code, call,
@@ -120,7 +120,7 @@ class toolbox {
   [[nodiscard]] cublasHandle_t blas(penstock::cuda_stream_ref stream) {
     if (blas_stream_ != stream.get()) {
       check(cublasSetStream(blas_.get(), stream.get()), "cublasSetStream");
-      // Setting the stream has replaced the workspace by one that cuBLAS allocates. A capture
+      // Setting the stream has replaced the workspace with one that cuBLAS allocates. A capture
       // cannot allocate, and the choice of algorithms depends on the workspace size.
       check(cublasSetWorkspace(blas_.get(), workspace_->data(), workspace_->size()),
             "cublasSetWorkspace");
@@ -176,7 +176,7 @@ class cuda_context {
   void multiply(std::size_t m, std::size_t n, std::size_t k, const float* a, const float* b,
                 float* c) const {
     if constexpr (A == transpose::no && B == transpose::no) {
-      if (kernels_ == kernel_choice::fused) {  // not part of a step; only a test uses it
+      if (kernels_ == kernel_choice::fused) {  // not part of a step; used only by a test
         each(m * n, kernel::product{m, k, a, b, c});
         return;
       }

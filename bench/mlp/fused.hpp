@@ -38,9 +38,10 @@ struct first_layer {
   static_assert(inputs % groups == 0 && shape::hidden1 % rows == 0 && rows * Samples <= threads);
 
   struct shared {
-    // A thread writes the pixels of one position and reads them as 16-byte vectors.
+    // Each thread writes the pixels of one position, and reads pixels as 16-byte vectors.
     alignas(16) float pixels[inputs][Samples];
-    // An additional sample, so that the two groups of a warp write to different memory banks.
+    // Room for one additional sample, so that the two groups of a warp write to different memory
+    // banks.
     float sums[groups][Samples + 1][rows];
     static_assert((Samples + 1) * rows % 32 == rows);
   };
@@ -62,7 +63,7 @@ struct first_layer {
     const unsigned row = thread % rows;
     const unsigned group = thread / rows;
     if (p == 0) {
-      // Safe, because no thread of this kernel reads the state.
+      // Writing the state here is safe, because no thread of this kernel reads it.
       if (block == 0 && thread == 0) kernel::begin_step(*net.state, count, net.capacity);
       const float* weight = net.parameters + shape::weight1 + first_row + row;
       for (unsigned i = 0; i < terms; ++i) {
@@ -93,9 +94,9 @@ struct first_layer {
   }
 };
 
-/// For each sample, computes the second and third layer, softmax, the loss, and the gradients back
-/// to the sums of the first layer. A block processes one sample after another with the weights in
-/// shared memory.
+/// For each sample, computes the second and third layers, softmax, the loss, and the gradients down
+/// to the sums of the first layer. A block keeps the weights in shared memory and processes one
+/// sample after another.
 struct sample_gradients {
   static constexpr unsigned threads = 256;
   static constexpr unsigned max_blocks = 512;
@@ -339,7 +340,7 @@ struct update {
     return {3, shape::classes, 0, block * columns, shape::weight3, shape::bias3, net.logits};
   }
 
-  /// Returns the number of times that a tile loads samples, or 0 if nothing is left to sum.
+  /// Returns the number of rounds in which a tile loads samples, or 0 if nothing is left to sum.
   MLP_KERNEL unsigned chunks(const tile& at) const {
     if (at.layer == 1 && has_gradients1 && at.first_column != 0) return 0;
     return (count + chunk - 1) / chunk;
@@ -384,8 +385,8 @@ void train(const Context& on, const network_view& net, const Pixel* images,
   on.run(update<Pixel>{images, net, samples, false});
 }
 
-/// Runs the step with `on.multiply` for the two products of the first layer, which are most of the
-/// work.
+/// Runs the step, but calls `on.multiply` for the forward and backward products of the first layer,
+/// which are most of the work.
 template <class Context, class Pixel>
 void train_by_products(const Context& on, const network_view& net, const Pixel* images,
                        const std::uint8_t* labels, std::size_t count) {

@@ -82,7 +82,7 @@ class host_context {
                    T* to) const {
     const std::uint64_t* rows = order + kernel::coming_place(*state, count, capacity);
     const std::size_t bytes = length * sizeof(T);
-    constexpr std::size_t ahead = 4;  // rows are in random order, which the hardware cannot predict
+    constexpr std::size_t ahead = 4;  // the hardware cannot predict the random order of the rows
     for (std::size_t i = 0; i < count; ++i) {
       if (i + ahead < count) {
         const auto* next = reinterpret_cast<const char*>(from + rows[i + ahead] * length);
@@ -133,12 +133,12 @@ class host_backend {
   using stream_ref = device_type::stream_ref;
   /// never thrown on the host
   using context_lost = mlp::context_lost;
-  /// A float with that value, because the host has no products of 16 bits.
+  /// A float that holds the rounded value, because the host has no 16-bit products.
   template <class Narrow>
   using stored_type = float;
 
-  /// Does not run ahead, because the calling thread computes itself and other threads would use the
-  /// same cores.
+  /// The stream does not run ahead of the host, because the calling thread does the computing, and
+  /// other threads would compete for the same cores.
   [[nodiscard]] static auto widening() { return penstock::widen<"image">(); }
   [[nodiscard]] static stream_ref make_stream(const device_type& device) {
     return device.inline_stream();

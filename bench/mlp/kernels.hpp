@@ -67,8 +67,8 @@ MLP_KERNEL inline void begin_trace(step_state& state, std::uint64_t count, std::
   state.next = state.first + count;
 }
 
-/// Computes Adam's factors for the next step, which correct the bias of the moments. The order of
-/// operations follows the last note in section 2 of the paper.
+/// Computes the factors of Adam for the next step, which correct the bias of the moments. The order
+/// of operations follows the last note in section 2 of the Adam paper.
 MLP_KERNEL inline void advance_rates(step_state& state) {
   state.first_power *= static_cast<double>(adam::beta1);
   state.second_power *= static_cast<double>(adam::beta2);
@@ -131,7 +131,7 @@ MLP_KERNEL inline float relu_slope(float output, float gradient) {
 }
 
 /// For sample i, adds the bias to the logits, stores the cross-entropy after softmax, and replaces
-/// the logits by the gradient of the batch's mean loss.
+/// the logits with the gradient of the batch's mean loss.
 template <std::size_t Classes>
 struct softmax_cross_entropy {
   const float* bias;
@@ -180,7 +180,7 @@ struct is_right {
   }
 };
 
-/// Returns a loss as a double, for summation.
+/// Converts a loss to double, so that many losses can be summed accurately.
 struct loss_at {
   const float* losses;
   MLP_KERNEL double operator()(std::size_t i) const { return static_cast<double>(losses[i]); }
@@ -202,13 +202,14 @@ struct adam_arrays {
   }
 };
 
-/// Adam's rates, read from the state in each pass, so that a captured graph sees new values.
+/// The rates of Adam, read from the state in each pass, so that a captured graph sees new values.
 struct rates_of_state {
   const step_state* state;
   MLP_KERNEL operator adam_rates() const { return state->rates; }
 };
 
-/// A pass over all parameters, moments and gradients. `Rates` converts to `adam_rates`.
+/// Adam's update, one pass over all parameters, moments and gradients. `Rates` must be convertible
+/// to `adam_rates`.
 template <class Rates>
 struct adam_update {
   const float* gradient;
@@ -297,8 +298,8 @@ struct slope {
   }
 };
 
-// The work of a step in mixed precision or with several batches, in addition to the passes over its
-// batches: sums, the gradient scaler, the update.
+// The work that a step in mixed precision or with several batches does in addition to the passes
+// over its batches: sums, the gradient scaler, the update.
 
 /// The state of a step's gradients before Adam uses them. The state is in device memory, so that
 /// the host never waits for it. The scale and its rules are those of PyTorch's `GradScaler`.
@@ -339,13 +340,13 @@ struct add_gradients {
   MLP_KERNEL void operator()(std::size_t i) const {
     sum[i] += gradient[i];
     const bool is_finite = std::fabs(gradient[i]) <= scaler_state::largest;
-    // Not a harmful race, because all writers write the same value.
+    // The race is harmless, because all writers write the same value.
     if (!is_finite) scaler->found = 1;
   }
 };
 
-/// Ends a step. Decides if the step changes parameters, and sets the factor of its gradients and
-/// the scale of the next step.
+/// Ends a step. Decides if the step changes the parameters, sets the factor for its gradients, and
+/// sets the scale for the next step.
 struct settle {
   step_state* state;
   scaler_state* scaler;
@@ -374,8 +375,8 @@ struct settle {
 };
 
 /// Unscales the gradients, updates the parameters unless the step is skipped, rounds the parameters
-/// for the next products, and resets the gradient sums to 0. `Rates` converts to `adam_rates`, and
-/// `Scaler` to `scaler_state`.
+/// for the next products, and resets the gradient sums to 0. `Rates` must be convertible to
+/// `adam_rates`, and `Scaler` to `scaler_state`.
 template <class Narrow, class Stored, class Rates, class Scaler>
 struct scaled_update {
   float* sum;

@@ -69,8 +69,8 @@ bool measure_row(const mlp::options& chosen, const mlp::digit_data& data,
   return is_whole(rows.back().found);
 }
 
-/// Runs the experiments one after another in this process. A failure ends only its own row. Returns
-/// true if no experiment failed.
+/// Runs the experiments one after another in this process. A failed experiment affects only its own
+/// row. Returns true if no experiment failed.
 bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& data) {
   std::vector<mlp::measured_step> rows;
   bool all_ran = true;
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
 #if defined(PENSTOCK_BENCH_ON_FAKE)
     bench::arm_failure();
 #endif
-    // Fails before digits are generated or read.
+    // Reports an error before digits are generated or read.
     if (chosen.steps_table || chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
     const auto data = data_for(chosen);
     const auto rows = mlp::rows_of(chosen);

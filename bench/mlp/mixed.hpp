@@ -16,7 +16,7 @@
 
 namespace mlp {
 
-/// The rounded copies of the operands of products: weights, pixels, outputs and slopes.
+/// Rounded copies of all operands of products: weights, pixels, outputs and slopes.
 template <class Backend, class Narrow>
 class rounded_copies {
  public:
@@ -50,7 +50,7 @@ class rounded_copies {
   array slopes3_;
 };
 
-/// Floats need no copies.
+/// Operands of type float need no rounded copies.
 template <class Backend>
 class rounded_copies<Backend, float> {
  public:
@@ -67,7 +67,7 @@ class rounded_copies<Backend, float> {
 /// gradients are float. With half, losses are scaled, and a step whose gradients overflow changes
 /// only the scale.
 ///
-/// All decisions of a step are made on the device, so the host never waits for them.
+/// The device makes all decisions of a step, so the host never waits for them.
 template <class Backend, class Narrow>
 class mixed_steps {
  public:
@@ -107,8 +107,8 @@ class mixed_steps {
     return copy;
   }
 
-  /// Runs the forward and backward pass over a batch. If `ends` is true, also updates the
-  /// parameters with all batches since the last update.
+  /// Runs the forward and backward pass over a batch. If `ends` is true, then updates the
+  /// parameters with the gradients of all batches since the last update.
   template <class Context, class Pixel>
   void train(const Context& on, const network_view& net, const Pixel* images,
              const std::uint8_t* labels, std::size_t count, bool ends) const {
@@ -136,7 +136,7 @@ class mixed_steps {
   }
 
  private:
-  /// Only half has such a small exponent range that gradients vanish without a scale.
+  /// Only half has an exponent range so small that gradients vanish unless they are scaled.
   static constexpr bool scales = std::is_same_v<Narrow, penstock::half>;
 
   std::size_t planned_;  // number of samples in a step

@@ -75,7 +75,7 @@ class network_memory {
   device_array<kernel::step_state, Device> state_;
 };
 
-/// Used if no work precedes a step.
+/// The default for `before`, if no work precedes a step.
 struct nothing_before {
   template <class Context>
   void operator()(const Context&, const network_view&) const {}

@@ -204,7 +204,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
     return result;
   }
   if (o.fed == workload::wide && batch->count() == 0) o.batch = 4096;
-  // The fused kernels are designed for small batches. For large batches they would be the
+  // The fused kernels are designed for small batches. With large batches, they would be the
   // bottleneck instead of the bus.
   if (o.fed == workload::wide && kernels->count() == 0) o.kernels = kernel_choice::cublas;
   if (needs_thrust) o.kernels = kernel_choice::thrust;

@@ -35,7 +35,7 @@ enum class workload {
   wide,   ///< images as floats, four times as large, in batches of 4096
 };
 
-/// The type of the floats of `workload::wide` during the copy to the device.
+/// The element type in which the floats of `workload::wide` are copied to the device.
 enum class travel_choice {
   as_they_are,
   half,      ///< half the bytes
@@ -62,7 +62,7 @@ struct options {
   std::size_t repeat = 1;
   std::uint64_t seed = 1;
   bool augment = false;
-  double bus = 0;  // simulated bus of the CPU device in GB/s; 0 means that a copy is a memcpy
+  double bus = 0;  // bandwidth of the CPU device's simulated bus in GB/s; 0 means memcpy
   workload fed = workload::mnist;
   travel_choice travel = travel_choice::as_they_are;  // used in the overlapped loop
   device_choice device = device_choice::automatic;
@@ -71,7 +71,7 @@ struct options {
   bool graph = true;
   bool steps_table = false;
   bool variants = false;  // runs variants of the overlapped loop, one row each
-  // If not empty, one row per value; also for the next two options.
+  // If not empty, the table has one row per value. The next two options behave in the same way.
   std::vector<std::uint64_t> seeds;
   std::vector<std::size_t> worker_counts;
   std::vector<precision_choice> precisions;
@@ -80,8 +80,8 @@ struct options {
   std::optional<std::filesystem::path> json;
 };
 
-/// Either the options to run with, or an exit status: after --help, which prints the options, or
-/// after an error message about the command line on stderr.
+/// Either the options to run with, or an exit status. There is an exit status after --help, which
+/// prints the options, and after an invalid command line, for which stderr has an error message.
 struct command_line {
   options chosen;
   std::optional<int> exit_status;
@@ -95,8 +95,8 @@ struct command_line {
 [[nodiscard]] std::vector<options> rows_of(const options& chosen);
 
 /// Returns the experiments that `--variants` runs after `chosen`: only the overlapped loop, once
-/// for each other kind of step and once for each type of images during the copy. The variants have
-/// no files and no stage costs.
+/// for each other kind of step and once for each element type in which images can be copied. The
+/// variants have no files and no stage costs.
 ///
 /// On CUDA, the first variant is the float step with the kernels of the other variants, which
 /// launch one operation at a time. If `chosen` uses byte images, the first variant with float

@@ -32,14 +32,16 @@ std::size_t steps(const options& chosen, const results& found) {
   return chosen.epochs * found.batches_per_epoch;
 }
 
-/// Returns the microseconds per step of a mode, or an empty optional if the mode was not run.
+/// Returns the time per step of a mode in microseconds, or an empty optional if the mode was not
+/// run.
 std::optional<double> step_of(const options& chosen, const results& found, technique t) {
   const auto seconds = seconds_of(found, t);
   if (!seconds) return std::nullopt;
   return *seconds * 1e6 / static_cast<double>(steps(chosen, found));
 }
 
-/// Returns the excess of the overlapped loop over the bound, where 0.02 means 2 %.
+/// Returns how much longer the overlapped loop takes than the bound, as a fraction: 0.02 means 2 %
+/// longer.
 std::optional<double> above_bound(const options& chosen, const results& found,
                                   const std::optional<bound>& min) {
   const auto seconds = seconds_of(found, technique::overlapped);

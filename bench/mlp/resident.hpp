@@ -28,8 +28,8 @@ struct sample_store {
   sample_store(const Device& device, std::size_t samples)
       : images(device, samples * shape::inputs), labels(device, samples) {}
 
-  /// Fills the positions starting at `first` with all samples of `data`, in order, using the random
-  /// bits of `key`.
+  /// Stores all samples of `data`, in the order of the dataset, at the positions starting at
+  /// `first`. The random bits of the samples come from `key`.
   template <class Data>
   void fill(std::size_t first, const Data& data, const penstock::random_key& key,
             typename Device::stream_ref stream) {
@@ -83,9 +83,9 @@ class resident_set {
     }
   }
 
-  /// Returns the work that begins a step with `count` samples. The work gathers the samples from
-  /// the part of the order that the trace position selects. Use it with `trainer::step` on
-  /// `images()` and `labels()`.
+  /// Returns the work that begins a step with `count` samples. The work gathers the samples whose
+  /// part of the order is selected by the trace position. Use it with `trainer::step` on `images()`
+  /// and `labels()`.
   [[nodiscard]] auto gathering(std::size_t count) const {
     return [this, count](const auto& on, const network_view& all) {
       on.gather_rows(count, shape::inputs, order_.data(), all.state, all.capacity,

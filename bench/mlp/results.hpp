@@ -55,7 +55,7 @@ struct stage_costs {
   double compute = 0.0;
 };
 
-/// The work that occupies the cores of the machine.
+/// The tasks that occupy the cores of the machine.
 enum class core_use { reads, reads_and_steps, everything };
 
 /// The device of the training.
@@ -108,7 +108,8 @@ struct failure {
 
 /// Thrown if the context of the GPU is lost. No later work of this process on the GPU can succeed.
 struct context_lost : std::runtime_error {
-  /// Constructs the exception. `at` describes the current activity, as in a `failure`.
+  /// Constructs the exception. `at` describes the activity during which the context was lost, as in
+  /// a `failure`.
   context_lost(std::string at, const char* why) : runtime_error(why), where(std::move(at)) {}
   std::string where;
 };
@@ -127,7 +128,7 @@ struct results {
   std::vector<failure> failed;  ///< measurements that failed, or ran less often than requested
   /// Activity during which the context was lost; empty if it was not lost.
   std::string lost;
-  /// Seconds of each run of `repeat_one_batch`; empty if it did not run.
+  /// Duration of each run of `repeat_one_batch` in seconds. Empty if it did not run.
   std::vector<double> one_batch;
   std::optional<stage_costs> costs;  ///< empty if not measured yet
 };

@@ -39,8 +39,9 @@ namespace mlp {
 }
 
 /// Runs the experiment on a device, with the samples of `train` and `test`, which may be augmented
-/// or widened. A mode that fails, or whose bits differ from the first mode, is recorded as failed
-/// and does not affect the others. Throws an exception if all modes fail, and `context_lost`.
+/// or widened. A mode that fails, or whose results are not bit-identical to those of the first
+/// mode, is recorded as failed. The other modes are not affected. Throws an exception if all modes
+/// fail, and `context_lost`.
 template <class Backend, class Train, class Test>
 void run_modes(const typename Backend::device_type& device, const Backend& backend,
                const Train& train, const Test& test_data, const options& chosen, results& found,
@@ -98,7 +99,7 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
     }
     return train_resident(*resident, train.size(), device, trained, chosen);
   };
-  // Measures the two floors of a feed, if a feed was chosen.
+  // Measures the floor of a feed only if both the overlapped and the resident loop were chosen.
   const auto is_chosen = [&](technique t) {
     return std::find(chosen.modes.begin(), chosen.modes.end(), t) != chosen.modes.end();
   };

@@ -22,9 +22,9 @@ struct stage_samples {
   }
 };
 
-/// Adds several measurements, each the mean over tens of full batches. `load` is reading a shuffled
-/// batch, `copy` its copy from pinned memory, and `compute` the training step on resident data.
-/// Copies and steps follow each other without a wait.
+/// Adds several measurements, each the mean over tens of full batches. `load` is the time to read a
+/// shuffled batch, `copy` the time to copy it from pinned memory, and `compute` the time of a
+/// training step on resident data. Copies and steps follow each other without a wait.
 template <class Data, class Backend>
 void measure_stages(stage_samples& samples, const Data& data,
                     const typename Backend::device_type& device, trainer<Backend>& trained,

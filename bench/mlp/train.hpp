@@ -20,9 +20,9 @@
 #include "resident.hpp"
 #include "trainer.hpp"
 
-/// The training loops. Each trains from the initial parameters and returns the seconds of its loop
-/// over all epochs. Memory is allocated, threads are started and, on CUDA, graphs are captured
-/// before the clock starts.
+/// The training loops. Each trains from the initial parameters and returns the duration of its loop
+/// over all epochs in seconds. Memory is allocated, threads are started and, on CUDA, graphs are
+/// captured before the clock starts.
 namespace mlp {
 
 /// The order of the samples in all loops.
@@ -95,7 +95,7 @@ double train_serially(const Data& data, const typename Backend::device_type& dev
   });
 }
 
-/// The seconds of an overlapped loop, and its bottleneck.
+/// The duration of an overlapped loop in seconds, and its bottleneck.
 struct fed_run {
   double seconds = 0.0;
   penstock::diagnosis said{};
@@ -119,7 +119,8 @@ fed_run train_overlapped(const Data& data, const typename Backend::device_type& 
       if (++rehearsed == chosen.depth) break;
     }
   });
-  // Measures the steps alone for the diagnosis. The learned parameters are discarded.
+  // Measures the steps without reads and copies, so that the diagnosis can compare the loop with
+  // them. The learned parameters are discarded.
   if (chosen.costs) {
     const std::uint64_t steps = (data.size() + chosen.batch - 1) / chosen.batch;
     for (auto& batch : feed.replay({0, 0}, ps::batch_count{std::min<std::uint64_t>(steps, 100)})) {
@@ -139,7 +140,7 @@ fed_run train_overlapped(const Data& data, const typename Backend::device_type& 
 
 }  // namespace mlp
 
-/// The other loops, to which the two loops above are compared.
+/// Further loops, for comparison with the serial and the overlapped loop.
 namespace mlp {
 
 /// Workers read into pageable memory. The calling thread copies a batch, waits for the copy, and
@@ -194,8 +195,9 @@ double train_resident(const resident_set<Backend, Pixel>& set, std::size_t sampl
   });
 }
 
-/// Runs the same number of steps on the batch that `train_resident` has gathered last, without its
-/// two gather kernels. No feed can be faster. The learned parameters are meaningless.
+/// Runs the same number of steps as `train_resident`, but all on the batch that it gathered last,
+/// and without its two gather kernels. No feed can be faster. The learned parameters are
+/// meaningless.
 template <class Backend, class Pixel>
 double repeat_one_batch(const resident_set<Backend, Pixel>& set, std::size_t samples,
                         const typename Backend::device_type& device, trainer<Backend>& trained,

@@ -39,7 +39,7 @@ namespace mlp {
   return values;
 }
 
-/// The results of a run. Equal seeds give equal results, regardless of the way of feeding.
+/// The results of a run. Equal seeds give equal results, no matter how the network is fed.
 struct run_trace {
   std::vector<float> losses;  ///< loss of every sample before its step, in training order
   std::vector<float> parameters;
@@ -112,8 +112,8 @@ class trainer {
   }
 
   /// Trains on `count` samples in device memory. If a step consists of several batches, its last
-  /// batch or the last batch of the epoch ends it. A slot and a count must always refer to the same
-  /// addresses until `restart` is called. See `network::train` for `before`.
+  /// batch or the last batch of the epoch ends it. Until `restart` is called, each combination of
+  /// slot and count must always refer to the same addresses. See `network::train` for `before`.
   template <class Pixel, class Before = nothing_before>
   void step(std::size_t slot, const Pixel* images, const std::uint8_t* labels, std::size_t count,
             const Before& before = {}) {
@@ -146,7 +146,8 @@ class trainer {
     rehearse(slot, images, labels, [](std::size_t) { return nothing_before{}; });
   }
 
-  /// Waits for the stream. Returns, for each epoch, the mean over the batches of their mean losses.
+  /// Waits for the stream. Returns one value for each epoch: the mean of the mean losses of its
+  /// batches.
   [[nodiscard]] std::vector<double> epoch_losses() const {
     const std::size_t full = samples_ / batch_size_ * batch_size_;
     const std::size_t rest = samples_ - full;
@@ -204,7 +205,8 @@ class trainer {
                    ends);
   }
 
-  /// Captures batches that end a step separately from other batches, as if they were in two slots.
+  /// Uses separate graphs for batches that end a step and for other batches, as if they were in two
+  /// slots.
   template <class Pixel, class Before>
   void step_as(bool ends, std::size_t slot, const Pixel* images, const std::uint8_t* labels,
                std::size_t count, const Before& before) {

@@ -11,8 +11,8 @@
 
 namespace mlp {
 
-/// A digit as input of the network: 3 KiB per sample, and 12.8 MB per batch of 4096. Such batches
-/// load the bus.
+/// A digit as the input of the network: 3 KiB per sample, and 12.8 MB per batch of 4096. Batches of
+/// this size keep the bus busy.
 using wide_record = penstock::record<penstock::field<"image", float, 28, 28>,
                                      penstock::field<"label", std::uint8_t>>;
 

@@ -123,7 +123,8 @@ ordered_json machine() {
           }};
 }
 
-// The ratio of the medians of both sides of a goal, and whether the floor was stable.
+// The spreads of a goal and of its floor, the ratio of their medians, and whether the floor was
+// unstable.
 struct judgement {
   double ratio = 0;
   spread name;
@@ -238,7 +239,7 @@ int run(int argc, char** argv, const std::string& program, const std::vector<goa
     }
   }
 
-  // Defaults come first, so that the caller's flags override them.
+  // The defaults come first, so that the flags of the user override them.
   std::vector<std::string> words{
       given.front(), "--benchmark_repetitions=" + std::to_string(repetitions),
       "--benchmark_min_time=0.1", "--benchmark_enable_random_interleaving=true"};

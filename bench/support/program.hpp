@@ -25,8 +25,8 @@ struct goal {
 };
 
 /// The main function of every benchmark program. Runs the registered benchmarks several times in
-/// random order and prints the medians, and then for each goal the ratio of the medians of its two
-/// sides.
+/// random order and prints the medians. Then prints, for each goal, the ratio between the medians
+/// of its two benchmarks.
 ///
 /// The program does not run without NDEBUG. It prints the machine and its load, and marks a ratio
 /// as noisy if its floor varied by more than 20 % within the run. It accepts Google Benchmark's
@@ -35,7 +35,8 @@ struct goal {
 int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals,
         int repetitions = 9);
 
-/// Registers a benchmark that measures the time of a single iteration by itself.
+/// Registers a benchmark that takes its own time measurements, with a single iteration per
+/// repetition.
 template <class Run, class... Arguments>
 benchmark::internal::Benchmark* add_once(const std::string& name, Run run, Arguments... arguments) {
   return benchmark::RegisterBenchmark(name.c_str(), run, arguments...)
@@ -44,7 +45,7 @@ benchmark::internal::Benchmark* add_once(const std::string& name, Run run, Argum
       ->Unit(benchmark::kMicrosecond);
 }
 
-/// Returns the full name of a benchmark with these axes, for use in a goal: named("push_pop",
+/// Returns the full name of a benchmark with the given axes, for use in a goal: named("push_pop",
 /// {{"producers", 2}, {"capacity", 64}}).
 struct axis {
   std::string name;

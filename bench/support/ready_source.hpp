@@ -36,7 +36,7 @@ class ready_source {
     explicit operator bool() const noexcept { return data_ != nullptr; }
     [[nodiscard]] const std::byte* data() const noexcept { return data_; }
     [[nodiscard]] const penstock::batch_info& info() const noexcept { return info_; }
-    // Has the interface of the loader, but does not refill the memory.
+    // The functions that a feed calls for the batches of a loader. The memory is not refilled.
     void release_after(typename Device::stream_ref) noexcept { data_ = nullptr; }
     void release_after(const std::shared_ptr<timeline>&, typename timeline::point) noexcept {
       data_ = nullptr;

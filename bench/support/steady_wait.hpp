@@ -9,9 +9,9 @@
 
 namespace bench {
 
-/// Waits whose total has the intended length: a late return shortens the next wait. A stage that
-/// waits n times for `cost` occupies its thread for n * `cost`, without using a core. Only one
-/// thread may use an object.
+/// A sequence of waits with an exact total length: if a wait returns late, the next wait is
+/// shortened. A stage that waits n times for `cost` occupies its thread for n * `cost`, without
+/// using a core. Only one thread may use an object.
 class steady_wait {
  public:
   void operator()(std::chrono::nanoseconds cost) {
@@ -27,13 +27,13 @@ class steady_wait {
   bool is_exact_ = false;
 };
 
-/// Returns the mean seconds of `count` waits for `cost` on a thread of their own: the floor of a
-/// loop whose slowest stage is such a wait.
+/// Performs `count` waits for `cost` on a separate thread, and returns their mean duration in
+/// seconds. This is the floor of a loop whose slowest stage waits for `cost`.
 inline double seconds_of_waits(std::chrono::nanoseconds cost, int count) {
   double seconds = 0;
   std::thread{[&] {
     steady_wait waits;
-    waits(cost);  // makes the clock start at a late return, as it stops at one
+    waits(cost);  // starts the clock after a late return, because it also stops after one
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < count; ++i) waits(cost);
     const std::chrono::duration<double> span = std::chrono::steady_clock::now() - begin;

@@ -11,9 +11,9 @@
 
 namespace data {
 
-/// A producer of an Arrow C stream, as many libraries provide. The batches have a column "x" of
-/// lists of four floats, and a column "label" of 64-bit integers. The producer is destroyed when
-/// everything that it returned has been released.
+/// A producer of an Arrow C stream, like those that many libraries provide. The batches have a
+/// column "x" of lists of four floats, and a column "label" of 64-bit integers. The producer is
+/// destroyed when everything that it returned has been released.
 class made_table {
  public:
   /// Returns a stream of `batches` batches with `rows` rows each. The receiver releases the stream.
@@ -40,8 +40,8 @@ class made_table {
  private:
   made_table(std::size_t batches, std::size_t rows) : batches_(batches), rows_(rows) {}
 
-  // Objects to which the structures point. The object of the table also owns the objects of its
-  // columns.
+  // The objects to which the Arrow structures point. The object for the table also owns the objects
+  // for its columns.
   struct types {
     std::array<ArrowSchema, 3> all{};  // the schemas of x, of its elements, and of label
     std::array<ArrowSchema*, 2> columns{&all[0], &all[2]};

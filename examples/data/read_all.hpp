@@ -63,8 +63,8 @@ class field_sums {
 };
 
 /// Reads all samples once in the order `order` and prints their number. With `digest`, reads them
-/// in index order and prints the hashes of their fields, to compare with another reader of the same
-/// files.
+/// in index order and prints hashes of their fields, which can be compared with those of another
+/// reader of the same files.
 template <class Dataset, class Sampler>
 void read_all(const Dataset& dataset, const Sampler& order, bool digest,
               std::size_t batch_size = 64) {

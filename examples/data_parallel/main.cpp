@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // penstock_data_parallel: one training run, shared by the ranks that mpirun started, on the CPU
-// device or with one GPU per rank. nvcc compiles it if nvcc and NCCL are found, otherwise the C++
-// compiler.
+// device or with one GPU per rank. If nvcc and NCCL are found, nvcc compiles the program, otherwise
+// the C++ compiler.
 #include <algorithm>
 #include <charconv>
 #include <cstddef>

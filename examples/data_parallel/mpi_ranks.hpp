@@ -23,8 +23,9 @@ namespace data_parallel {
 /// first call `abort`, because the other ranks would otherwise wait for its rank.
 class mpi_ranks {
  public:
-  /// Initializes MPI. Throws `std::runtime_error` if MPI and the environment disagree, because the
-  /// mpirun of another MPI implementation starts worlds of a single rank.
+  /// Initializes MPI. Throws `std::runtime_error` if MPI and the environment disagree about the
+  /// number of ranks. If mpirun belongs to another MPI implementation, each process forms its own
+  /// world.
   explicit mpi_ranks(const penstock::world& w) {
     int provided = 0;
     require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
@@ -49,7 +50,7 @@ class mpi_ranks {
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
 
-  /// Copies `mine` of rank i to all[i * mine.size()], on all ranks.
+  /// On all ranks, copies `mine` of each rank i to `all`, starting at index i * mine.size().
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     const auto count = static_cast<int>(mine.size());
     require(
@@ -62,7 +63,8 @@ class mpi_ranks {
                           MPI_SUM, MPI_COMM_WORLD),
             "MPI_Allreduce");
   }
-  /// Orders later work on the stream after all sums. The sums are already complete here.
+  /// Orders later work on the stream after all sums. Does nothing, because the sums are already
+  /// complete.
   void join(penstock::cpu_stream_ref) {}
 
  private:

@@ -60,15 +60,16 @@ class nccl_ranks {
   [[nodiscard]] int rank() const { return host_.rank(); }
   [[nodiscard]] int size() const { return host_.size(); }
 
-  /// Copies `mine` of rank i to all[i * mine.size()], on all ranks, in host memory.
+  /// On all ranks, copies `mine` of each rank i to `all`, starting at index i * mine.size(), in
+  /// host memory.
   void gather(std::span<const std::byte> mine, std::span<std::byte> all) {
     host_.gather(mine, all);
   }
   /// Replaces each value with its sum over all ranks, after the work queued on the stream. The
   /// stream does not wait for the sum.
   void sum(std::span<float> values, penstock::cuda_stream_ref stream) {
-    // A wait refers to the latest record of the event at the time of the call, so one event is
-    // sufficient for all sums.
+    // A stream waits for the record of the event that was the latest at the time of the call, so
+    // one event suffices for all sums.
     device_.record(made_, stream);
     device_.wait(stream_, made_);
     require(ncclAllReduce(values.data(), values.data(), values.size(), ncclFloat, ncclSum, ranks_,

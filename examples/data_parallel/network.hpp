@@ -171,8 +171,8 @@ class array {
   T* data_;
 };
 
-/// The network on one device. All functions except the constructor and `assign` queue work and
-/// return.
+/// The network on one device. All functions except the constructor and `assign` only queue work,
+/// and return without waiting for it.
 template <class Device>
 class network {
  public:
@@ -199,8 +199,8 @@ class network {
   }
 
   /// Writes the losses of `count` samples, and the gradients of `scale` times their sum, to device
-  /// memory. Calls `after(place, length)` once per layer, starting with the last layer, when the
-  /// work for the layer's gradients is queued.
+  /// memory. Calls `after(place, length)` for each layer, starting with the last layer, as soon as
+  /// the work that computes the gradients of the layer has been queued.
   template <class After>
   void differentiate(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
                      float scale, float* losses, float* gradients, stream_ref stream,

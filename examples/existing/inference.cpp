@@ -29,7 +29,7 @@ void read_values(const std::string& path, float* to) {
   if (!file) throw std::runtime_error("can't read " + path);
 }
 
-// Represents a network.
+// Stands in for a network.
 void model(const float* inputs, std::size_t count, float* scores) {
   for (std::size_t i = 0; i != count; ++i) {
     scores[i] = 0;

@@ -19,7 +19,7 @@ struct digit_images {
   std::vector<std::uint8_t> bytes, labels;
 };
 
-// Represents the files: a noisy pattern for each digit.
+// Stands in for the files: a noisy pattern for each digit.
 digit_images made_images(std::size_t count) {
   digit_images made{std::vector<std::uint8_t>(count * pixels), std::vector<std::uint8_t>(count)};
   for (std::size_t i = 0; i != made.bytes.size(); ++i) {
@@ -30,7 +30,7 @@ digit_images made_images(std::size_t count) {
   return made;
 }
 
-// Represents the kernels: a perceptron.
+// Stands in for the kernels of the program: a perceptron.
 struct network {
   std::vector<float> weights = std::vector<float>(classes * pixels);
   std::size_t correct = 0;  // number of correctly classified validation samples
@@ -83,7 +83,8 @@ void train(network& net, const digit_images& training, const digit_images& valid
   std::vector<std::uint64_t> order(training.labels.size()), all(validation.labels.size());
   std::iota(all.begin(), all.end(), 0U);
   for (std::size_t epoch = 0; epoch != epochs; ++epoch) {
-    // Any shuffle would do. `after` uses the same order, so that the results can be compared.
+    // Any shuffle would be suitable here. `after` uses the same order, so that the results can be
+    // compared.
     ps::shuffled{.seed = 1}.order(order.size(), epoch).fill(0, order);
     for (std::size_t first = 0; first < order.size(); first += batch_rows) {
       const std::size_t count = batch.make(order, first);

@@ -19,7 +19,7 @@ namespace ps = penstock;
 
 constexpr std::size_t row_values = 32, batch_rows = 16, samples = 20 * batch_rows;
 
-// The decoder of the program.
+// The decoder of the existing program.
 void decode(std::uint64_t sample, float* to) {
   auto bits = static_cast<std::uint32_t>(sample + 1);
   for (std::size_t i = 0; i != row_values; ++i) {

@@ -18,8 +18,8 @@ struct token_loader::parts : ps::any_loader<ps::window_record<int>> {
 token_loader::token_loader(const std::string& files, const token_part& p) {
   ps::token_windows<int> data{ps::glob(files), {.length = p.length, .whole_steps = p.step()}};
   ps::sharded order{ps::sequential{}, {.rank = p.rank, .world = p.world, .global_batch = p.step()}};
-  // Uses no workers, because reading mapped tokens is faster than passing a batch to another
-  // thread.
+  // Uses no workers, because it takes less time to read tokens from mapped memory than to pass a
+  // batch to another thread.
   parts_.reset(new parts{ps::loader{std::move(data), order, {.batch_size = p.rows, .workers = 0}}});
 }
 

@@ -41,8 +41,8 @@ void write_tokens(const std::string& path, std::size_t count, std::uint32_t seed
 
 constexpr std::size_t rows = 4, length = 16;
 
-// Represents the network and its optimizer. Stores all tokens, so that two runs are equal only if
-// they had the same training and validation batches in the same order.
+// Stands in for the network and its optimizer. Stores all tokens, so that two runs are equal only
+// if they had the same training and validation batches in the same order.
 struct network {
   std::vector<int> seen;
   template <class Loader>

@@ -21,7 +21,7 @@ class npy_file {
   }
   /// Appends images. Throws std::runtime_error.
   void append(std::span<const std::uint8_t> pixels) {
-    // The aliasing rules permit char to read the bytes of any object.
+    // The aliasing rules permit access to the bytes of any object through char.
     file_.write(reinterpret_cast<const char*>(pixels.data()),
                 static_cast<std::streamsize>(pixels.size()));
     bytes_ += pixels.size();
@@ -36,7 +36,8 @@ class npy_file {
   }
 
  private:
-  // The header always has 128 bytes, so that the data do not move.
+  // The header always has 128 bytes, so that the position of the data does not depend on the number
+  // of images.
   void write_header(std::uint64_t count) {
     const std::string side = std::to_string(size_);
     std::string text = "{'descr': '|u1', 'fortran_order': False, 'shape': (" +

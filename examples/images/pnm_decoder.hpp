@@ -50,8 +50,8 @@ class pnm_decoder {
     return std::to_integer<char>(bytes[place]);
   }
 
-  // Parses a number in the header, which at least one blank must precede, and moves `place` to its
-  // end. Checks the limit before the number is used.
+  // Parses a number in the header, which must be preceded by at least one blank, and moves `place`
+  // to its end. Checks the limit before the number is used.
   static std::size_t number(std::span<const std::byte> bytes, std::string_view key,
                             std::size_t& place) {
     const std::size_t blank = place;

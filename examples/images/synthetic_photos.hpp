@@ -23,10 +23,10 @@
 
 namespace images {
 
-/// A folder of generated images: either clouds of color from coarse to fine, or parts of
-/// photographs. The images have 500 x 375 pixels, quality 90 and half the chroma resolution, so
-/// that their size and decoding cost match the photographs of ImageNet. Equal seeds and photographs
-/// give equal files. The destructor removes the folder.
+/// A folder of generated images, either random clouds of color with coarse and fine structures, or
+/// parts of photographs. The images have 500 x 375 pixels, quality 90 and half the chroma
+/// resolution, so that their size and decoding cost match the photographs of ImageNet. Equal seeds
+/// and photographs give equal files. The destructor removes the folder.
 class synthetic_photos {
  public:
   static constexpr std::size_t width = 500;
@@ -34,7 +34,7 @@ class synthetic_photos {
 
   /// Writes 4 classes of 32 images. If `photographs` is not empty, the images are cut from the
   /// photographs at random positions. Each photograph must be at least as large as an image. Throws
-  /// std::runtime_error and the exceptions of the decoder.
+  /// std::runtime_error. Propagates exceptions from the decoder.
   explicit synthetic_photos(std::uint64_t seed, const std::vector<photograph>& photographs = {})
       : folder_("penstock-photos") {
     penstock::jpeg_decoder decoder;

@@ -50,10 +50,10 @@ class device_array {
   T* data_;
 };
 
-/// Runs the network on the CPU device. The training loop's own thread replaces a stream, so the
-/// step is the body of the loop. The network uses a single thread, so that every sum has a fixed
-/// order.
-/// `cuda_backend` has the same members for a GPU, and the rest of the program is the same for both.
+/// Runs the network on the CPU device. The thread of the training loop takes the place of a stream,
+/// so the step is the body of the loop. The network uses a single thread, so that every sum has a
+/// fixed order. `cuda_backend` has the same members for a GPU, and the rest of the program is the
+/// same for both.
 class cpu_backend {
  public:
   using device_type = penstock::cpu_device;
@@ -78,7 +78,7 @@ class cpu_backend {
   [[nodiscard]] const device_type& device() const { return device_; }
   [[nodiscard]] device_type::stream_ref stream() const { return device_.inline_stream(); }
   [[nodiscard]] static std::string name() { return "CPU device"; }
-  /// True if the step uses a core that the workers could use otherwise.
+  /// True if the step occupies a core that the workers could otherwise use.
   static constexpr bool shares_cores = true;
 
   /// Execution policy for Thrust.

@@ -45,7 +45,7 @@ class cuda_backend {
   }
   static constexpr bool shares_cores = false;
 
-  /// The policy enqueues work without waiting for it; the loop waits.
+  /// With this policy, Thrust enqueues work without waiting for it. The training loop waits.
   [[nodiscard]] auto policy() const { return thrust::cuda::par_nosync.on(stream_.get()); }
 
   template <class Function>

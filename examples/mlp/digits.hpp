@@ -36,8 +36,8 @@ struct digit_data {
   digit_set test;
 };
 
-/// Reads the first `max` samples of two MNIST files, plain or with the extension .gz. Throws the
-/// errors derived from `penstock::file_error`.
+/// Reads the first `max` samples of two MNIST files, plain or with the extension .gz. Throws errors
+/// derived from `penstock::file_error`.
 [[nodiscard]] inline digit_set read_digits(const std::filesystem::path& folder,
                                            const std::string& part, std::size_t max) {
   const std::string images = (folder / (part + "-images-idx3-ubyte")).string();
@@ -57,7 +57,8 @@ struct digit_data {
 }
 
 /// Creates digits for a machine without MNIST: ten patterns of soft spots, shifted and with added
-/// noise. `first` is the number of the first sample, so that two sets do not share a sample.
+/// noise. `first` is the number of the first sample. Use disjoint ranges for two sets that must not
+/// share a sample.
 [[nodiscard]] inline digit_set random_digits(std::size_t count, std::uint64_t first) {
   constexpr int side = 28;
   constexpr int spots = 6;

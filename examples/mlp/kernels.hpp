@@ -12,7 +12,7 @@
 #endif
 
 /// The functions that Thrust and CUB call for each element, with the same source on every device.
-/// Matrices are row-major with one row per sample, as a batch lies in memory.
+/// Matrices are row-major with one row per sample, like a batch in memory.
 namespace example::kernel {
 
 /// Normalizes a pixel with the mean and deviation of MNIST.
@@ -93,7 +93,7 @@ struct product {
     }
     for (std::size_t k = 0; k < terms; ++k) {
       for (std::size_t r = 0; r < H; ++r) {
-        // Without the pragma GCC 12 unrolls this loop and then fails to vectorize it.
+        // Without the pragma, GCC 12 unrolls this loop and then fails to vectorize it.
 #pragma omp simd
         for (std::size_t c = 0; c < Width; ++c) sums[r][c] += a(row + r, k) * b(k, column + c);
       }
@@ -133,7 +133,7 @@ struct loss_share {
   EXAMPLE_KERNEL float operator()(std::size_t i) const { return losses[i] * share; }
 };
 
-/// Returns 1 if the largest logit of sample i is that of its label, otherwise 0.
+/// Returns 1 if the largest logit of sample i belongs to its label, and otherwise 0.
 template <std::size_t Classes>
 struct is_right {
   const std::uint8_t* labels;
@@ -147,8 +147,8 @@ struct is_right {
 };
 
 /// The values that differ from step to step, in device memory, because a CUDA graph freezes the
-/// arguments of its kernels. Adam's `rate` and `epsilon` belong to the coming step and
-/// include the bias correction of the moments, as described at the end of section 2 of the paper.
+/// arguments of its kernels. Adam's `rate` and `epsilon` are those of the next step. Both include
+/// the bias correction of the moments, as described at the end of section 2 of the Adam paper.
 struct step_state {
   static constexpr float beta1 = 0.9F;
   static constexpr float beta2 = 0.999F;

@@ -16,10 +16,10 @@
 
 #include "training.hpp"
 
-/// The training loops. In the serial loop one thread does everything in order. In the overlapped
-/// loop workers read and copies run while the step computes. In the resident loop all data is on
-/// the device before the clock starts. Each loop trains from the same initial parameters on the
-/// same batches, with the same step. On a GPU the step of every loop is a CUDA graph.
+/// The training loops. In the serial loop, one thread does everything in order. In the overlapped
+/// loop, workers read samples and copies run while the step computes. In the resident loop, all
+/// data is on the device before the clock starts. All loops start from the same initial parameters
+/// and run the same step on the same batches. On a GPU, every loop runs its step as a CUDA graph.
 namespace example {
 
 template <class Loop>
@@ -30,7 +30,7 @@ template <class Loop>
 }
 
 /// A single thread does everything in order: it reads a batch into ordinary memory, copies it,
-/// computes, and waits. Returns the seconds of the loop.
+/// computes, and waits. Returns the duration of the loop in seconds.
 template <class Data, class Backend>
 double train_serially(const Data& data, training<Backend>& trained, const loop_options& how,
                       stage_clock& stages) {
@@ -68,7 +68,8 @@ double train_serially(const Data& data, training<Backend>& trained, const loop_o
 }
 
 /// Workers read into pinned slots, and the next batches are copied during the current step. Returns
-/// the seconds of the loop. Sets `diagnosis` to the bottleneck of the loop.
+/// the duration of the loop in seconds. Sets `diagnosis` to a text that names the bottleneck of the
+/// loop.
 template <class Data, class Backend>
 double train_overlapped(const Data& data, training<Backend>& trained, const loop_options& how,
                         ps::trace_recorder* trace, std::string& diagnosis) {
@@ -91,9 +92,9 @@ double train_overlapped(const Data& data, training<Backend>& trained, const loop
   return seconds;
 }
 
-/// All batches of the training are on the device, in training order, before the clock starts, so
-/// this loop is roughly a lower bound for all feeds. Each batch is copied within the device to the
-/// buffer of the captured step. Returns the seconds of the loop.
+/// All training batches are on the device, in training order, before the clock starts, so this loop
+/// is roughly a lower bound for any feed. Each batch is copied within the device to the input
+/// buffer of the captured step. Returns the duration of the loop in seconds.
 template <class Data, class Backend>
 double train_resident(const Data& data, training<Backend>& trained, const loop_options& how) {
   using record = typename Data::record_type;

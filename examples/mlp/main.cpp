@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Trains a network on MNIST three times, with a serial feed, an overlapped feed, and data that
-// stays on the device, and compares the times. main.cu is the same program for a GPU.
+// Trains a network on MNIST three times and compares the times: with a serial feed, with an
+// overlapped feed, and with data that stays on the device. main.cu is the same program for a GPU.
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -102,8 +102,8 @@ class test_digits {
     labels_.upload(digits.labels, stream_);
   }
 
-  /// Runs a step on `count` digits and discards its result, because a GPU loads its kernels on
-  /// first use, which a capture need not allow.
+  /// Runs a step on `count` digits and discards its result. A GPU loads kernels on first use, which
+  /// may be impossible during a capture.
   void warm_up(const network<Backend>& net, std::size_t count) const {
     net.step(images_.data(), labels_.data(), std::min(count, labels_.size()), nullptr);
   }
@@ -200,7 +200,7 @@ inline void print_bound(const stage_clock& stages, const run& overlapped, const 
       read, copy, step, min.time, min.words, of_a_batch(overlapped));
 }
 
-/// Writes the trace. The serial loop appears as an additional thread next to those of the
+/// Writes the trace. The serial loop appears as an additional thread, next to the threads of the
 /// overlapped loop.
 inline void write_trace(const ps::trace_recorder& recorder, const stage_clock& stages,
                         const std::string& file) {

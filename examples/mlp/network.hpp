@@ -90,10 +90,10 @@ class network {
     return copy;
   }
 
-  /// Runs one step on `count` images and their labels. Writes the mean loss before step n after
-  /// `restart` to `losses[n]` in device memory, because a loop that read the loss on the host would
-  /// wait for the GPU in every step. `losses` may be null. The step can be captured as a CUDA graph:
-  /// a replay takes n and the values that depend on it from device memory.
+  /// Runs one step on `count` images and their labels. For step n since `restart`, writes the mean
+  /// loss before the step to `losses[n]` in device memory. A loop that read the loss on the host
+  /// would wait for the GPU in every step. `losses` may be null. The step can be captured as a CUDA
+  /// graph: a replay takes n and the values that depend on it from device memory.
   void step(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
             float* losses) const {
     const float share = 1.0F / static_cast<float>(count);
@@ -112,7 +112,7 @@ class network {
     each(1, kernel::finish_step{state_.data(), losses});
   }
 
-  /// Writes to `*right` how many of the `count` images are classified correctly.
+  /// Writes the number of correctly classified images among `count` images to `*right`.
   void count_right(const std::uint8_t* images, const std::uint8_t* labels, std::size_t count,
                    float* right) {
     forward(images, count);

@@ -37,15 +37,15 @@ class training {
         graphs_(device),
         losses_(device, how.epochs * ((samples + how.batch - 1) / how.batch)) {}
 
-  /// Enqueues a step on a batch of a feed. On a GPU the step is captured for each slot and size of
-  /// a batch, and replayed with a single launch.
+  /// Enqueues a step on a batch of a feed. On a GPU, the step is captured once for each combination
+  /// of slot and batch size, and replayed with a single launch.
   template <class Batch>
   void step(const Batch& batch) {
     graphs_.launch(batch, stream, [&](auto) { compute(batch); });
     ++steps_;
   }
-  /// Enqueues a step on a batch in the only buffer of a loop. On a GPU the step is captured for
-  /// each size of a batch.
+  /// Enqueues a step on a batch in the only buffer of a loop. On a GPU, the step is captured once
+  /// for each batch size.
   template <class Record>
   void step(const ps::const_batch_view<Record>& batch) {
     graphs_.launch(0, batch.size(), stream, [&](auto) { compute(batch); });
@@ -93,7 +93,7 @@ class stage_clock {
     events_.reserve(stages);
     last_ = clock::now();
   }
-  /// Attributes the time since the last call to `stage` of that batch.
+  /// Attributes the time since the previous call to `stage` of the given batch.
   void end(ps::trace_stage stage, std::uint64_t epoch, std::uint64_t batch) {
     const auto now = clock::now();
     events_.push_back({.stage = stage,
@@ -103,8 +103,8 @@ class stage_clock {
     last_ = now;
   }
 
-  /// Returns the stage's median time per batch, in microseconds. A busy machine disturbs the median
-  /// least.
+  /// Returns the stage's median time per batch, in microseconds. A busy machine affects the median
+  /// less than the mean.
   [[nodiscard]] double median(ps::trace_stage stage) const {
     std::vector<std::chrono::nanoseconds> times;
     for (const auto& event : events_) {

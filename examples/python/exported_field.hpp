@@ -40,9 +40,10 @@ concept gpu_lease = requires(const Batch& batch) {
 
 /// A field of a batch for Python. `numpy.from_dlpack` and similar functions accept the object any
 /// number of times and do not copy. The object and all arrays made from it share the lease of the
-/// batch. Any thread may destroy the last of them, with or without the GIL.
+/// batch. Any thread may destroy the last of these objects, with or without the GIL.
 ///
-/// The class exists because the arrays of the binding library leave stream ordering to the user.
+/// The class is necessary because the array types of the binding library leave stream ordering to
+/// the user.
 template <class Batch>
 class exported_field {
   using place = std::pair<int, int>;  // device type and device index
@@ -65,8 +66,8 @@ class exported_field {
   }
 
   /// Implements `__dlpack__(stream, max_version, dl_device, copy)` of the Python array API. Makes
-  /// the consumer's stream wait for the batch's copy, and the reuse of the slot wait for that
-  /// stream.
+  /// the consumer's stream wait for the copy of the batch. The slot is reused only after the work
+  /// on this stream.
   [[nodiscard]] nb::object dlpack(const nb::object& stream, std::optional<place> max_version,
                                   std::optional<place> dl_device, std::optional<bool> copy) const {
     if (copy.value_or(false)) {

@@ -47,7 +47,8 @@ class interruptible {
   }
 
   /// Returns the next batch of the epoch with the serial number `serial`, or an empty batch at the
-  /// end. Throws the exceptions of the loader, and the Python exception of a signal handler.
+  /// end. Propagates exceptions from the loader, and the Python exception that a signal handler
+  /// raised.
   typename Loader::batch_type next(std::uint64_t serial) {
     if (serial != serial_) return {};
     const one_user inside{*this};
@@ -67,14 +68,15 @@ class interruptible {
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
         checked = now;
       }
-      // Extends the wait by at most a sixteenth.
+      // The sleep extends the wait by at most a sixteenth of the time waited so far.
       std::this_thread::sleep_for(std::clamp<clock::duration>(
           (now - begin) / 16, std::chrono::microseconds{5}, std::chrono::milliseconds{5}));
     }
   }
 
  private:
-  // Detects concurrent use. Another thread may enter, because waiting releases the GIL.
+  // Detects concurrent use. Another thread can enter this function, because waiting releases the
+  // GIL.
   class one_user {
    public:
     explicit one_user(interruptible& of) : of_(of) {

@@ -26,7 +26,7 @@ void require(cudaError_t status) {
   }
 }
 
-// Represents the forward and backward pass: sums the tokens, and counts the targets that differ
+// Stands in for the forward and backward pass: sums the tokens, and counts the targets that differ
 // from the next token.
 __global__ void train_step(const int* inputs, const int* targets, unsigned long long* sums) {
   if (blockIdx.x != 0 || threadIdx.x != 0) return;

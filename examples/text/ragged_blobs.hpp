@@ -13,8 +13,8 @@
 namespace text {
 
 /// A dataset with the blobs of a source as a single ragged field. The source must outlive this
-/// object. The constructor reads all blobs once to get their lengths, which an index of lengths
-/// would make unnecessary.
+/// object. The constructor reads all blobs once to get their lengths. With an index of lengths,
+/// this would be unnecessary.
 template <penstock::blob_source Source>
 class ragged_blobs {
  public:

@@ -3,7 +3,8 @@
 //
 //   penstock_hdf5_peer FILE sequential|block_shuffled|shuffled WORKERS
 //
-// Prints the samples for each second of processor time, and the sum of their first bytes.
+// Prints the number of samples per second of processor time, and the sum of the first bytes of all
+// samples.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

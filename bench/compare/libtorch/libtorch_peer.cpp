@@ -40,7 +40,7 @@ torch::Tensor normalised(const torch::Tensor& bytes) {
   return bytes.to(torch::kFloat).mul_(compare::scale).add_(compare::shift);
 }
 
-// A dataset of single samples, which libtorch stacks to batches.
+// A dataset of single samples, which libtorch stacks into batches.
 struct samples : data::Dataset<samples> {
   explicit samples(digits from) : from_(std::move(from)) {}
   example get(std::size_t index) override {
@@ -69,8 +69,8 @@ struct batches : data::BatchDataset<batches, example> {
   digits from_;
 };
 
-// A dataset of whole batches, gathered with the plain loop of the floor. Only the loader belongs to
-// libtorch.
+// A dataset of whole batches, gathered with the same plain loop as the floor. Only the loader
+// belongs to libtorch.
 struct by_hand : data::BatchDataset<by_hand, example> {
   explicit by_hand(digits from) : from_(std::move(from)) {}
   example get_batch(at::ArrayRef<std::size_t> indices) override {
@@ -100,7 +100,7 @@ auto make_loader(Dataset dataset, std::size_t workers) {
   }
 }
 
-// Data without a loader: the loop gathers each batch itself.
+// The data without a loader: the training loop gathers each batch itself.
 class resident {
  public:
   explicit resident(digits from) : from_(std::move(from)) {}
@@ -153,7 +153,7 @@ std::string train(std::size_t workers, const std::string& folder) {
     optimiser.step();
   };
 
-  {  // warms up the libraries before the clock starts, as all sides do
+  {  // warms up the libraries before the clock starts, as in all programs
     auto network = new_network();
     auto optimiser = new_optimiser(network);
     const auto labels = from.labels.slice(0, 0, compare::batch_size);

@@ -55,8 +55,8 @@ namespace {
 namespace ps = penstock;
 
 using bytes_of_sample = ps::record<ps::field<"bytes", std::uint8_t, ps::ragged>>;
-// A sample fills whole pages, so that reads that bypass the page cache go directly to their
-// destination. Values after `size` are 0.
+// A sample fills whole pages, so that reads that bypass the page cache write directly to their
+// destination. Bytes after `size` are 0.
 using pages_of_sample =
     ps::record<ps::field<"size", std::uint64_t>, ps::field<"bytes", std::uint8_t, ps::ragged>>;
 
@@ -167,7 +167,7 @@ void run(Data data, const Order& order, const wanted& requested) {
       begin = now();
       continue;
     }
-    busy += requested.step.count();  // the planned time, because a sleep that takes longer does not
+    busy += requested.step.count();  // counts the planned time, because oversleeping does not
                                      // count as work
     samples += batch.size();
   }
@@ -176,7 +176,7 @@ void run(Data data, const Order& order, const wanted& requested) {
         ps::diagnose(before.value(), loader.stats()).sentence);
 }
 
-// The floor: each thread claims the next file and reads it into its own memory, which is of the
+// The floor. Each thread claims the next file and reads it into its own memory, which is of the
 // same kind as the loader's slots.
 void loop(const wanted& requested, int flags) {
   const ps::cpu_device device;

@@ -57,7 +57,7 @@ inline auto normalised_photos(const std::string& folder) {
 
 /// Trains on batches of 64 from `photos` and prints the results for training.py. The first epoch is
 /// a warm-up whose values are checked; then `asked.epochs` epochs are measured. `step(batch)`
-/// receives the lease. The warm-up and the measured epochs are separate ranges, so that no measured
+/// receives the lease. The warm-up and the measured epochs are separate ranges, so no measured
 /// batch is prefetched during the warm-up.
 template <class Photos, class Step>
 void train_and_print(Photos photos, const training& requested, Step step) {
