@@ -87,7 +87,7 @@ struct stored_tokens {
   std::uint64_t type_at = 0;  ///< position of the token type in the file
 
   /// Returns the largest token that the type can represent.
-  [[nodiscard]] std::uint64_t max() const noexcept {
+  [[nodiscard]] std::uint64_t max_value() const noexcept {
     return ~std::uint64_t{0} >> (64 - 8 * width + (is_signed ? 1 : 0));
   }
   /// Returns the type and the format for a message, such as "uint16 tokens of an npy file".
@@ -246,7 +246,7 @@ class token_windows {
     files_.reserve(paths.size());
     for (const std::string& path : paths) open(path, options);
     limit_ = (std::min)(static_cast<std::uint64_t>((std::numeric_limits<Token>::max)()),
-                        files_.front().tokens.max());
+                        files_.front().tokens.max_value());
     if (options.cross_files) {
       find_joint_windows(options);
     } else {
@@ -454,8 +454,9 @@ class token_windows {
     throw element_type_mismatch(
         from.map.path(), static_cast<std::uint64_t>(at - from.map.bytes().data()),
         "a token of at most " + std::to_string(limit_),
-        token > from.tokens.max() ? "a negative token: replace it"
-                                  : std::to_string(token) + ": read the tokens with a larger type");
+        token > from.tokens.max_value()
+            ? "a negative token: replace it"
+            : std::to_string(token) + ": read the tokens with a larger type");
   }
 
   std::size_t length_;
