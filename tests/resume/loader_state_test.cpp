@@ -69,7 +69,8 @@ TEST_CASE("a state is read with keys in any order and any white space", "[resume
                                   .order = 1});
 }
 
-TEST_CASE("an invalid state text is rejected at its first wrong byte", "[resume][promise:exact-7]") {
+TEST_CASE("an invalid state text is rejected at its first wrong byte",
+          "[resume][promise:exact-7]") {
   const std::string text = ps::to_text(some_state());
   CHECK(rejected("").message == "loader_state: at byte 0: expected the key 'epoch', found none");
   CHECK(rejected("{}").message == "loader_state: at byte 0: expected a name, found '{}'");
