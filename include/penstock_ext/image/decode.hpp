@@ -97,12 +97,30 @@ concept prefetches_chunks = requires(const Source& source, std::span<const std::
   return {left, top, {end.width - left, end.height - top}};
 }
 
-/// A dataset of the decoded images of a blob source (see `decode_images`). `Held` is a blob source,
+/// Reverses the order of the pixels in each row of `out`.
+template <class Value>
+void mirror_rows(const basic_pixels<Value>& out) noexcept {
+  for (std::size_t y = 0; y < out.size.height; ++y) {
+    Value* left = out.row(y);
+    Value* right = left + out.size.width * out.channels;
+    for (std::size_t x = 0; x < out.size.width / 2; ++x, left += out.channels) {
+      right -= out.channels;
+      std::swap_ranges(left, left + out.channels, right);
+    }
+  }
+}
+
+/// A dataset of the decoded images of a blob source (see `decode_images`). The first field of the
+/// record has 8-bit RGB or, as in `image16_record`, 16-bit values. `Held` is a blob source,
 /// or a pointer to a blob source that must outlive the dataset.
 template <penstock::record_type Record, class Held, image_geometry Geometry,
           image_decoder... Decoders>
 class decode_dataset {
   using Source = std::remove_const_t<std::remove_pointer_t<Held>>;
+  using Value = typename Record::template field_at<0>::value_type;
+  using Slot = basic_pixels<Value>;
+  static constexpr bool is_wide = std::is_same_v<Value, std::uint16_t>;
+  static constexpr const char* name = is_wide ? "decode_images16" : "decode_images";
 
  public:
   using record_type = Record;
@@ -201,24 +219,30 @@ class decode_dataset {
 
   void read(state& with, std::uint64_t index, sample<record_type> out, sample_generator& random,
             const chunk_context& context) const {
-    if (index >= size()) throw index_error("decode_images", index, size());
+    if (index >= size()) throw index_error(name, index, size());
     const std::span<const std::byte> bytes = source().bytes(index, with.blob);
     read_->add(bytes.size());
     const transform_scope timed = context.transform();
     const std::string key = source().key(index);
     const image_size size = geometry_.size();
-    auto* place = reinterpret_cast<std::uint8_t*>(out.address(0));
-    const pixels slot{place, size, 3, size.width * 3};
+    const std::size_t channels = extents().template at<0>()[2];
+    auto* place = reinterpret_cast<Value*>(out.address(0));
+    const Slot slot{place, size, channels, size.width * channels};
     const auto decode_by = [&](auto& decoder) {
       if (!decoder.matches(bytes)) return false;
-      decode(decoder, with, bytes, key, random, slot);
+      if constexpr (is_wide) {
+        decode16(decoder, bytes, key, random, slot);
+      } else {
+        decode(decoder, with, bytes, key, random, slot);
+      }
       return true;
     };
     const bool is_decoded = std::apply(
         [&](Decoders&... decoders) { return (decode_by(decoders) || ...); }, with.decoders);
     if (!is_decoded) {
       if (bytes.empty()) throw image_truncated(key, 0, "an image", found_image(bytes));
-      throw image_unsupported(key, 0, "an image of a format that decode_images supports",
+      throw image_unsupported(key, 0,
+                              std::string{"an image of a format that "} + name + " supports",
                               found_image(bytes));
     }
     const std::int64_t label = source().label(index);
@@ -228,10 +252,16 @@ class decode_dataset {
   // Returns the plan for an image of `size` that will be written to `slot`. Exceptions contain the
   // image key.
   image_plan plan_of(const image_size& size, sample_generator& random, const std::string& key,
-                     const pixels& slot) const {
+                     const Slot& slot) const {
     try {
       const image_plan plan = geometry_.plan(size, random);
-      check_resize({nullptr, size, 3, 0}, plan, slot);
+      check_resize({nullptr, size, 3, 0}, plan, {nullptr, slot.size, 3, 0});
+      if (is_wide && plan.crop.size != plan.scaled) {
+        throw std::invalid_argument(
+            "decode_images16: expected a geometry that does not resize, such as center_crop, "
+            "found a crop of " +
+            to_text(plan.crop.size) + " resized to " + to_text(plan.scaled));
+      }
       return plan;
     } catch (const image_too_small& problem) {
       throw image_too_small(key, problem);
@@ -242,7 +272,7 @@ class decode_dataset {
 
   template <class Decoder>
   void decode(Decoder& decoder, state& with, std::span<const std::byte> bytes,
-              const std::string& key, sample_generator& random, const pixels& slot) const {
+              const std::string& key, sample_generator& random, const Slot& slot) const {
     const image_info info = decoder.info(bytes, key);
     image_plan plan = plan_of(info.size, random, key, slot);
     if constexpr (scaled_image_decoder<Decoder>) {
@@ -258,6 +288,21 @@ class decode_dataset {
     decode_crop(with, plan, slot, [&](const image_box& box, const pixels& out) {
       decoder.decode(bytes, key, box, out);
     });
+  }
+
+  // Decodes the kept part directly into the slot.
+  template <class Decoder>
+  void decode16(Decoder& decoder, std::span<const std::byte> bytes, const std::string& key,
+                sample_generator& random, const Slot& slot) const {
+    const image_info info = decoder.info(bytes, key);
+    const image_plan plan = without_rest(plan_of(info.size, random, key, slot));
+    if (slot.size != plan.kept.size) {
+      std::fill_n(slot.data, slot.size.height * slot.pitch, Value{});
+    }
+    // The border is not mirrored yet, because mirror_rows also mirrors the border.
+    decoder.decode16(bytes, key, plan.crop,
+                     slot.part({plan.border.left, plan.border.top, plan.kept.size}));
+    if (plan.mirrored) mirror_rows(slot);
   }
 
   // Decodes the required part of the crop with `decode(box, out)` and resizes it into the slot.
@@ -292,6 +337,12 @@ class decode_dataset {
 using image_record =
     record<field<"image", std::uint8_t, dyn, dyn, 3>, field<"label", std::int64_t>>;
 
+/// A decoded image of 16 bits per channel (height x width x channels) and its label from the blob
+/// source.
+template <std::size_t Channels>
+using image16_record =
+    record<field<"image", std::uint16_t, dyn, dyn, Channels>, field<"label", std::int64_t>>;
+
 /// Options of `decode_images`.
 struct decode_options {
   /// Resize filter and pass order.
@@ -306,7 +357,7 @@ struct decode_options {
 namespace detail {
 
 /// The adaptor returned by `decode_images`, as in `photos | decode_images<jpeg_decoder>(geometry)`.
-template <image_geometry Geometry, image_decoder... Decoders>
+template <record_type Record, image_geometry Geometry, image_decoder... Decoders>
 class decode_adaptor {
  public:
   decode_adaptor(Geometry geometry, const decode_options& options, Decoders... decoders)
@@ -324,7 +375,7 @@ class decode_adaptor {
     // constraints.
     if constexpr (blob_source<blobs>) {
       const auto over = [&self](auto held) {
-        return decode_dataset<image_record, decltype(held), Geometry, Decoders...>{
+        return decode_dataset<Record, decltype(held), Geometry, Decoders...>{
             std::move(held), std::move(self.geometry_), self.options_.resize, self.options_.scaled,
             std::move(self.decoders_)};
       };
@@ -359,7 +410,8 @@ class decode_adaptor {
 template <image_decoder... Decoders, image_geometry Geometry>
   requires(sizeof...(Decoders) > 0)
 [[nodiscard]] auto decode_images(Geometry geometry, const decode_options& options = {}) {
-  return detail::decode_adaptor<Geometry, Decoders...>{std::move(geometry), options, Decoders{}...};
+  return detail::decode_adaptor<image_record, Geometry, Decoders...>{std::move(geometry), options,
+                                                                     Decoders{}...};
 }
 
 /// Returns an adaptor for decoders with options, for example
@@ -369,8 +421,34 @@ template <image_geometry Geometry, image_decoder... Decoders>
   requires(sizeof...(Decoders) > 0)
 [[nodiscard]] auto decode_images(Geometry geometry, const decode_options& options,
                                  Decoders... decoders) {
-  return detail::decode_adaptor<Geometry, Decoders...>{std::move(geometry), options,
-                                                       std::move(decoders)...};
+  return detail::decode_adaptor<image_record, Geometry, Decoders...>{std::move(geometry), options,
+                                                                     std::move(decoders)...};
+}
+
+/// Returns an adaptor that decodes the images of a blob source into a dataset of
+/// `image16_record<Channels>`, without loss:
+///
+///     auto depths = maps | decode_images16<1, png_decoder>(center_crop{{640, 480}});
+///
+/// Equals `decode_images` in all other respects, except that the geometry must not resize. A
+/// geometry that resizes an image causes std::invalid_argument with the image key, so `whole`
+/// requires images of exactly its size. An image that cannot be converted to `Channels` channels
+/// of 16 bits without loss causes `image_unsupported`.
+template <std::size_t Channels, image16_decoder... Decoders, image_geometry Geometry>
+  requires(sizeof...(Decoders) > 0 && Channels > 0 && Channels <= 4)
+[[nodiscard]] auto decode_images16(Geometry geometry) {
+  return detail::decode_adaptor<image16_record<Channels>, Geometry, Decoders...>{
+      std::move(geometry), {}, Decoders{}...};
+}
+
+/// Returns an adaptor for decoders with options, for example
+/// `decode_images16<1>(random_crop{224}, png_decoder{{.widen = true}})`. Each thread has its own
+/// copies of the decoders.
+template <std::size_t Channels, image_geometry Geometry, image16_decoder... Decoders>
+  requires(sizeof...(Decoders) > 0 && Channels > 0 && Channels <= 4)
+[[nodiscard]] auto decode_images16(Geometry geometry, Decoders... decoders) {
+  return detail::decode_adaptor<image16_record<Channels>, Geometry, Decoders...>{
+      std::move(geometry), {}, std::move(decoders)...};
 }
 
 }  // namespace PENSTOCK_ABI

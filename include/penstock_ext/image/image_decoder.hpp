@@ -91,6 +91,16 @@ concept scaled_image_decoder =
       decoder.decode(bytes, key, box, out, denominator);
     };
 
+/// An `image_decoder` that can also decode to 16 bits per channel without loss. `decode16` has the
+/// contract of `decode`, except that `out` has one to four channels. An image that cannot be
+/// converted to them without loss causes `image_unsupported`.
+template <class D>
+concept image16_decoder =
+    image_decoder<D> && requires(D& decoder, std::span<const std::byte> bytes, std::string_view key,
+                                 const image_box& box, const basic_pixels<std::uint16_t>& out) {
+      decoder.decode16(bytes, key, box, out);
+    };
+
 namespace detail {
 
 /// Returns the size of an image of `size` that is decoded at 1/`denominator` scale.

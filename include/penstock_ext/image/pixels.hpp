@@ -52,8 +52,8 @@ namespace detail {
 }  // namespace detail
 
 /// A non-owning view of an image in HWC layout. Each pixel has `channels` adjacent values, and
-/// consecutive rows are `pitch` values apart. `Value` is std::uint8_t or float, and is const for
-/// read-only images.
+/// consecutive rows are `pitch` values apart. `Value` is std::uint8_t, std::uint16_t or float,
+/// and is const for read-only images.
 template <class Value>
 struct basic_pixels {
   Value* data = nullptr;     ///< the first value of the first row

@@ -41,9 +41,10 @@ struct png_session {
   png_failure failure;  // reason for the last failure
   char message[128];
   // The members below are set after `open`.
-  bool clip_grey;  // true if `start` must keep 16-bit gray
-  image_box box;   // the part to decode
-  pixels out;      // the destination
+  bool clip_grey;                     // true if `start` must keep 16-bit gray
+  image_box box;                      // the part to decode
+  pixels out;                         // the destination
+  basic_pixels<std::uint16_t> out16;  // the destination instead of `out`, if it has data
   std::size_t line_bytes;
   int passes;           // 1, or more if the image is interlaced
   std::uint8_t* lines;  // a row of `line_bytes` bytes, or all rows of the box if interlaced
@@ -73,14 +74,18 @@ struct png_session {
   void close() noexcept { ::png_destroy_read_struct(&png, &info, nullptr); }
 
   /// Reads everything before the pixels, and configures libpng's conversions to 8-bit RGB. Keeps
-  /// 16-bit gray if `clip_grey` is true.
+  /// 16-bit gray if `clip_grey` is true. For `out16`, keeps all bits and channels, and converts
+  /// gray to RGB if `out16` has three or four channels.
   static void start(png_session& session) {
     ::png_structp png = session.png;
     ::png_read_info(png, session.info);
     const auto depth = ::png_get_bit_depth(png, session.info);
     const bool is_grey = ::png_get_color_type(png, session.info) == PNG_COLOR_TYPE_GRAY;
     session.clip_grey = session.clip_grey && is_grey && depth == 16;
-    if (!session.clip_grey) {
+    if (session.out16.data != nullptr) {
+      if (depth < 8) ::png_set_expand_gray_1_2_4_to_8(png);
+      if (session.out16.channels > 2) ::png_set_gray_to_rgb(png);
+    } else if (!session.clip_grey) {
       ::png_set_strip_16(png);
       ::png_set_strip_alpha(png);
       ::png_set_expand(png);
@@ -151,6 +156,10 @@ struct png_session {
 
   // Writes row `y` of the box from an image row.
   void take(const std::uint8_t* row, std::size_t y) const noexcept {
+    if (out16.data != nullptr) {
+      take16(row, out16.row(y));
+      return;
+    }
     std::uint8_t* to = out.row(y);
     if (!clip_grey) {
       std::memcpy(to, row + 3 * box.left, 3 * box.size.width);
@@ -159,6 +168,21 @@ struct png_session {
     row += 2 * box.left;
     for (std::size_t x = 0; x < box.size.width; ++x, row += 2, to += 3) {
       to[0] = to[1] = to[2] = row[0] != 0 ? std::uint8_t{255} : row[1];
+    }
+  }
+
+  // Converts a part of an image row from big-endian, or scales 8 bits so that 255 becomes 65535.
+  void take16(const std::uint8_t* row, std::uint16_t* to) const noexcept {
+    const std::size_t first = box.left * out16.channels;
+    const std::size_t count = box.size.width * out16.channels;
+    if (::png_get_bit_depth(png, info) == 16) {
+      row += 2 * first;
+      for (std::size_t i = 0; i < count; ++i) {
+        to[i] = static_cast<std::uint16_t>(row[2 * i] << 8 | row[2 * i + 1]);
+      }
+    } else {
+      row += first;
+      for (std::size_t i = 0; i < count; ++i) to[i] = static_cast<std::uint16_t>(row[i] * 257);
     }
   }
 };
@@ -172,13 +196,17 @@ struct png_options {
   /// Conversion of 16-bit gray. If true, all values above 255 become 255, as in Pillow's
   /// `convert("RGB")`. If false, the upper byte is used, as for all other 16-bit images.
   bool clip_grey = false;
-  /// Maximum number of pixels, checked before memory is allocated. A decoded pixel occupies three
-  /// bytes, or six if the image is interlaced.
+  /// Conversion of 1 to 8 bits by `decode16`. If true, scales all values to the range of 16 bits,
+  /// exactly: 8-bit values are multiplied by 257. If false, throws `image_unsupported`, because
+  /// the values may also be depths or labels that must not be scaled.
+  bool widen = false;
+  /// Maximum number of pixels, checked before memory is allocated. A pixel decoded to 8 bits
+  /// occupies three bytes, or six if the image is interlaced.
   std::uint64_t max_pixels = std::uint64_t{1} << 27;
 };
 
 /// An `image_decoder` for PNG. Decodes images or regions to 8-bit RGB with libpng (1.6; CMake
-/// target `penstock::png`).
+/// target `penstock::png`). `decode16` keeps 16 bits and all channels instead.
 ///
 /// Supports gray, palette and color images of 1 to 16 bits, interlaced or not, with sides of up to
 /// a million pixels. Keeps the upper 8 of 16 bits, drops alpha and transparent colors, and ignores
@@ -261,17 +289,25 @@ class png_decoder {
               const pixels& out) {
     const image_info header = info(bytes, key);
     detail::require_box("png_decoder", box, header.size, out);
-    const bool is_open = session_.open(bytes);
-    const std::unique_ptr<detail::png_session, close_session> closed_at_end{&session_};
-    session_.clip_grey = options_.clip_grey;
-    session_.box = box;
-    session_.out = out;
-    check(is_open && session_.run<detail::png_session::start>(), key);
-    const std::size_t room = session_.line_bytes * (session_.is_interlaced() ? box.size.height : 1);
-    if (lines_.size() < room) lines_.resize(room);
-    session_.lines = lines_.data();
-    check(session_.run<detail::png_session::read_rows>(), key);
-    if (box.top + box.size.height < header.size.height) check_last_chunk(bytes, key);
+    read(bytes, key, header, box, out, {});
+  }
+
+  /// Decodes the part `box` of the image into `out`, which must have the box size and 1 (gray), 2
+  /// (gray and alpha), 3 (RGB) or 4 (RGBA) channels. Writes the values that the image stores, in
+  /// native byte order. Repeats the gray values of an image if `out` has two channels more.
+  ///
+  /// Throws `image_unsupported` if the image has other channels, a palette, or fewer than 16 bits
+  /// and `png_options::widen` is false. Ignores a transparent color. Throws std::invalid_argument
+  /// if `out` has another size or number of channels, and otherwise the exceptions of `decode`.
+  void decode16(std::span<const std::byte> bytes, std::string_view key, const image_box& box,
+                const basic_pixels<std::uint16_t>& out) {
+    const image_info header = info(bytes, key);
+    detail::require_box("png_decoder", box, header.size, {nullptr, out.size, 3, 0});
+    if (out.channels < 1 || out.channels > 4) {
+      throw std::invalid_argument("png_decoder: expected room for 1 to 4 channels, found " +
+                                  std::to_string(out.channels));
+    }
+    read(bytes, key, header, box, {}, out);
   }
 
   /// Returns the options passed to the constructor.
@@ -285,6 +321,47 @@ class png_decoder {
   static std::size_t channels_of(unsigned color_type) noexcept {
     const std::size_t colors = (color_type & PNG_COLOR_MASK_COLOR) != 0 ? 3 : 1;
     return colors + ((color_type & PNG_COLOR_MASK_ALPHA) != 0 ? 1 : 0);
+  }
+
+  // Decodes into `out16` if it has data, and into `out` otherwise.
+  void read(std::span<const std::byte> bytes, std::string_view key, const image_info& header,
+            const image_box& box, const pixels& out, const basic_pixels<std::uint16_t>& out16) {
+    const bool is_open = session_.open(bytes);
+    const std::unique_ptr<detail::png_session, close_session> closed_at_end{&session_};
+    session_.clip_grey = options_.clip_grey;
+    session_.box = box;
+    session_.out = out;
+    session_.out16 = out16;
+    check(is_open && session_.run<detail::png_session::start>(), key);
+    // Needs the header, whose checksum libpng has verified.
+    if (out16.data != nullptr) require_lossless(bytes, key, header.channels, out16.channels);
+    const std::size_t room = session_.line_bytes * (session_.is_interlaced() ? box.size.height : 1);
+    if (lines_.size() < room) lines_.resize(room);
+    session_.lines = lines_.data();
+    check(session_.run<detail::png_session::read_rows>(), key);
+    if (box.top + box.size.height < header.size.height) check_last_chunk(bytes, key);
+  }
+
+  // Throws `image_unsupported` if the image cannot be converted to `wanted` channels of 16 bits.
+  void require_lossless(std::span<const std::byte> bytes, std::string_view key,
+                        std::size_t channels, std::size_t wanted) const {
+    if ((std::to_integer<unsigned>(bytes[25]) & PNG_COLOR_MASK_PALETTE) != 0) {
+      throw image_unsupported(std::string{key}, 25, "a PNG image without a palette for 16 bits",
+                              "a palette");
+    }
+    const auto depth = std::to_integer<unsigned>(bytes[24]);
+    if (depth != 16 && !options_.widen) {
+      throw image_unsupported(std::string{key}, 24,
+                              "16 bits per channel, or png_options::widen to scale fewer bits",
+                              std::to_string(depth));
+    }
+    if (channels != wanted && (channels > 2 || channels + 2 != wanted)) {
+      throw image_unsupported(std::string{key}, 25,
+                              "a PNG image that has " + std::to_string(wanted) +
+                                  " channels of 16 bits without loss (1 gray, 2 gray and alpha, "
+                                  "3 RGB, 4 RGBA)",
+                              std::to_string(channels));
+    }
   }
 
   // Throws the error of the step that failed. Does nothing if `fine` is true.
@@ -327,7 +404,7 @@ class png_decoder {
   std::vector<std::uint8_t> lines_;
 };
 
-static_assert(image_decoder<png_decoder>);
+static_assert(image16_decoder<png_decoder>);
 
 }  // namespace PENSTOCK_ABI
 }  // namespace penstock
