@@ -85,6 +85,7 @@ class PenstockRecipe(ConanFile):
             toolchain.cache_variables[f"PENSTOCK_{part}"] = False
         toolchain.cache_variables["CMAKE_DISABLE_FIND_PACKAGE_HDF5"] = True
         toolchain.cache_variables["CMAKE_DISABLE_FIND_PACKAGE_SndFile"] = True
+        toolchain.cache_variables["CMAKE_DISABLE_FIND_PACKAGE_WebP"] = True
         toolchain.cache_variables["PENSTOCK_LOCKFREE"] = bool(self.options.with_lockfree)
         for package, wanted in (
             ("ZLIB", self.options.with_gzip),

@@ -44,6 +44,7 @@ install(
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvtx.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_sndfile.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_torch.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_webp.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_xxhash.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_zstd.cmake"
         "${PROJECT_SOURCE_DIR}/cmake/penstock.cpp"

@@ -3,7 +3,7 @@
 # penstock-config.cmake, so that this project and its users search in the same way.
 
 set(penstock_components_with_libraries
-    audio cache gzip hdf5 http jpeg json_lines lockfree mds nvimgcodec parquet png safetensors search torch zstd
+    audio cache gzip hdf5 http jpeg json_lines lockfree mds nvimgcodec parquet png safetensors search torch webp zstd
 )
 set(penstock_audio_libraries penstock::libsndfile)
 set(penstock_cache_libraries penstock::libxxhash)
@@ -20,6 +20,7 @@ set(penstock_png_libraries PNG::PNG)
 set(penstock_safetensors_libraries nlohmann_json::nlohmann_json)
 set(penstock_search_libraries nlohmann_json::nlohmann_json)
 set(penstock_torch_libraries penstock::libtorch)
+set(penstock_webp_libraries penstock::libwebp)
 set(penstock_zstd_libraries penstock::libzstd)
 
 # Columns: the target; the arguments of find_package, or a file in this folder that defines the
@@ -39,6 +40,7 @@ set(penstock_libraries
     "penstock::libsndfile|penstock_sndfile.cmake|libsndfile|Debian: libsndfile1-dev"
     "penstock::libhdf5|penstock_hdf5.cmake|libhdf5 1.10.5|Debian: libhdf5-dev"
     "penstock::libtorch|penstock_torch.cmake|libtorch 1.13|Debian: libtorch-dev"
+    "penstock::libwebp|penstock_webp.cmake|libwebp|Debian: libwebp-dev"
     "penstock::libxxhash|penstock_xxhash.cmake|libxxhash 0.8|Debian: libxxhash-dev"
     "penstock::libzstd|penstock_zstd.cmake|libzstd 1.4|Debian: libzstd-dev"
 )

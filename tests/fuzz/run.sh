@@ -18,7 +18,7 @@ case $seconds in
 esac
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state prioritized quarantine budget trials cpu_list cifar decode_end dlpack tar shard_index npy megatron token_windows length_cache text_lines tf_examples prefixed_records json_lines filter_file safetensors mds mds_index aws_config http_answer s3_list world arrow cache_block hdf5_chunk jpeg png zstd)
+[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state prioritized quarantine budget trials cpu_list cifar decode_end dlpack tar shard_index npy megatron token_windows length_cache text_lines tf_examples prefixed_records json_lines filter_file safetensors mds mds_index aws_config http_answer s3_list world arrow cache_block hdf5_chunk jpeg png webp zstd)
 clang=$(command -v clang++-14 || command -v clang++) || {
   echo "run.sh: no clang++ here (Debian: clang libclang-rt-14-dev)" >&2
   exit 2
@@ -42,6 +42,7 @@ for target in "${targets[@]}"; do
     s3_list) libraries=(-lpugixml) ;;
     jpeg) libraries=(-ljpeg) ;;
     png) libraries=(-lpng -lz) ;;
+    webp) libraries=(-lwebp) ;;
     zstd) libraries=(-lzstd) ;;
   esac
   flags=(-std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)

@@ -2,7 +2,7 @@
 # The test of installation and use: cmake -Dbuild=<penstock's build tree> -Dsource=<this folder>
 # -Dwork=<scratch>
 #   -Dgenerator=... -Dmake=... -Dboost=<the headers' folder> -Dcompiler=... -Dversion=...
-#   -Dcomponents=<audio,cache,gzip,hdf5,http,jpeg,json_lines,lockfree,mds,nvimgcodec,png,safetensors,search,torch,zstd> -Dcuda=ON|OFF
+#   -Dcomponents=<audio,cache,gzip,hdf5,http,jpeg,json_lines,lockfree,mds,nvimgcodec,png,safetensors,search,torch,webp,zstd> -Dcuda=ON|OFF
 #   -Dtorch=<libtorch's folder> -Dnvimgcodec=<nvImageCodec's folder> -P run.cmake
 file(REMOVE_RECURSE "${work}")
 function(run)

@@ -50,6 +50,9 @@
 #ifdef WITH_TORCH
 #include <penstock_ext/interop/torch/torch.hpp>  // needs ATen, which comes with penstock::torch
 #endif
+#ifdef WITH_WEBP
+#include <penstock_ext/image/webp/webp.hpp>  // needs webp/decode.h, which comes with penstock::webp
+#endif
 #ifdef WITH_ZSTD
 #include <penstock_ext/files/zstd/zstd.hpp>  // needs zstd.h, which comes with penstock::zstd
 #endif
@@ -104,6 +107,9 @@ int main() {
 #endif
 #ifdef WITH_TORCH
   std::printf("torch: %d\n", static_cast<int>(penstock::torch_type<float>));
+#endif
+#ifdef WITH_WEBP
+  std::printf("WebP: %d\n", penstock::webp_decoder{}.matches({}));
 #endif
 #ifdef WITH_ZSTD
   std::printf("%s\n", penstock::zstd{}.family().c_str());
