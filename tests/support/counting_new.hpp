@@ -2,8 +2,8 @@
 #pragma once
 
 // Replaces the global operator new of a test program with a version that counts allocations and
-// fails on request. Exactly one source file of the program may include this header; the others
-// include allocations.hpp.
+// fails on request. The definitions are weak, because several source files of a program may include
+// this header. Files that only read the counters include allocations.hpp.
 
 #include <malloc.h>
 
@@ -53,8 +53,8 @@ inline void freed(void* memory) noexcept {
 
 // Defines every form of operator new, because the forms of a sanitizer would bypass the counters.
 // The functions are not inlined: GCC 12 would warn about a mismatch of operator new and free().
-#define COUNTED [[gnu::noinline]] void*
-#define FREED [[gnu::noinline]] void
+#define COUNTED [[gnu::noinline, gnu::weak]] void*
+#define FREED [[gnu::noinline, gnu::weak]] void
 constexpr std::size_t usual = alignof(std::max_align_t);
 using std::align_val_t, std::nothrow_t, std::size_t;
 
