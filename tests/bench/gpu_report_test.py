@@ -278,7 +278,7 @@ class Place:
             ("pytorch", pytorch()),
         ):
             write(fixtures / f"{name}.json", json.dumps(found), False)
-        rejected = {"group": "pinning", "name": "the whole group", "bytes": 0, "rejected": "not tried"}
+        failed = {"group": "pinning", "name": "the whole group", "bytes": 0, "failed": "not tried"}
         lost = {**transfer(), "complete": False, "lost": "fed: copies"}
         lost["rows"].append(failed)
         self.environment = {
@@ -540,7 +540,7 @@ class Script(unittest.TestCase):
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual(ended["transfer"], "partial: the GPU's context was lost at fed: copies")
         self.assertIn("LOST CONTEXT: transfer, fed: copies\n", said)
-        self.assertIn("REFUSED: transfer, pinning: the whole group: not tried\n", said)
+        self.assertIn("FAILED: transfer, pinning: the whole group: not tried\n", said)
         self.assertEqual(len(report["transfer"]["rows"]), len(transfer()["rows"]) + 1)
 
     def test_the_query_of_clocks_ends_with_the_report(self):
