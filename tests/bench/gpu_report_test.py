@@ -792,7 +792,9 @@ class RealPrograms(unittest.TestCase):
         before = 0
         listed = Path(f"{self.file}.calls")
         self.bench(PENSTOCK_LIST_CALLS=str(listed))
-        calls = sum(int(line.split()[1]) for line in listed.read_text().splitlines())
+        calls = [line.split() for line in listed.read_text().splitlines()]
+        # Calls that only read the last error cannot fail.
+        calls = sum(int(count) for name, count in calls if not name.endswith("LastError"))
         for call in (100, calls // 3, 2 * calls // 3):
             found, status, said = self.bench(f"lost:{call}")
             self.assertEqual((status, found["complete"]), (3, False), said)
