@@ -232,11 +232,20 @@ TEST_CASE("damaged FLAC files give the right values or an error", "[audio]") {
                                                 static_cast<std::streamsize>(bytes.size()));
     try {
       const ps::audio_clips<std::int16_t> data{{path}, {.frames = 3000, .hop = 3000}};
-      for (const auto& one : clips_in(data, 0)) {
-        REQUIRE(std::equal(one.values.begin(), one.values.end(),
-                           values.begin() + static_cast<std::ptrdiff_t>(one.first_frame)));
+      ps::loader loader{data, ps::sequential{}, {.batch_size = 1, .workers = 0}};
+      for (std::uint64_t i = 0; i < data.size(); ++i) {  // an error in one clip hides no other
+        try {
+          for (auto& batch : loader.batches({0, i}, ps::until_epoch{1})) {
+            const auto clip = ps::get<"values">(batch).flat();
+            REQUIRE(std::equal(clip.begin(), clip.end(),
+                               values.begin() + static_cast<std::ptrdiff_t>(3000 * i)));
+            ++right;
+            break;
+          }
+        } catch (const ps::file_error&) {
+          ++rejected;
+        }
       }
-      ++right;
     } catch (const ps::file_error&) {
       ++rejected;
     }
@@ -252,6 +261,6 @@ TEST_CASE("damaged FLAC files give the right values or an error", "[audio]") {
     look({whole.begin(), whole.begin() + kept});
   }
   look(whole);
-  CHECK(right >= 1);
+  CHECK(right >= 200);
   CHECK(rejected >= 400);
 }
