@@ -46,6 +46,34 @@ set(penstock_libraries
 )
 set(penstock_libraries_dir "${CMAKE_CURRENT_LIST_DIR}")
 
+# penstock_find_c_library(<name> <package> <target> <header> <library>): defines penstock::<name> if
+# <target> of the CMake package <package> is found. Debian's packages of some libraries have no CMake
+# package, so this function then searches for the header and the library. Setting
+# CMAKE_DISABLE_FIND_PACKAGE_<package> ignores an installed library.
+function(penstock_find_c_library name package target header library)
+  if(CMAKE_DISABLE_FIND_PACKAGE_${package} OR TARGET penstock::${name})
+    return()
+  endif()
+  find_package(${package} CONFIG QUIET)
+  set(link ${target})
+  if(NOT TARGET ${target})
+    find_path(penstock_${name}_include_dir ${header} HINTS "${${package}_ROOT}" PATH_SUFFIXES include)
+    find_library(penstock_${name}_library ${library} HINTS "${${package}_ROOT}" PATH_SUFFIXES lib64 lib)
+    mark_as_advanced(penstock_${name}_include_dir penstock_${name}_library)
+    if(NOT penstock_${name}_include_dir OR NOT penstock_${name}_library)
+      return()
+    endif()
+    set(link "${penstock_${name}_library}")
+  endif()
+  add_library(penstock::${name} INTERFACE IMPORTED GLOBAL)
+  target_link_libraries(penstock::${name} INTERFACE "${link}")
+  if(NOT TARGET ${target})
+    target_include_directories(
+      penstock::${name} SYSTEM INTERFACE "${penstock_${name}_include_dir}"
+    )
+  endif()
+endfunction()
+
 # penstock_find_libraries(<component>): finds the libraries of a component and sets penstock_missing
 # to the names of the missing libraries.
 macro(penstock_find_libraries component)
