@@ -502,7 +502,7 @@ struct feed_footprint {
   /// total device memory in bytes (see `transfer::device_bytes`)
   std::size_t device_bytes = 0;
 
-  /// An upper bound in bytes on the host memory that the feed allocates: 4 KiB, and 1 KiB per
+  /// An upper bound in bytes on the host memory that the feed allocates: 5 KiB, and 1 KiB per
   /// device slot. An automatic `depth` adds 16 KiB. The loader option `instrumentation.indices`
   /// adds 16 bytes per sample of each slot. Excludes the streams and events of the device, and the
   /// memory that a transform allocates.
@@ -519,7 +519,7 @@ inline feed_footprint feed_of(const loader_footprint& host, std::size_t depth,
                               std::size_t out_bytes, std::size_t staging,
                               const loader_options& load, const transfer_options& feed) {
   constexpr std::size_t kib = 1024;
-  const std::size_t fixed = (feed.depth.is_automatic() ? 20 : 4) * kib;
+  const std::size_t fixed = (feed.depth.is_automatic() ? 21 : 5) * kib;
   return {.host = host,
           .device_slots = depth,
           .device_slot_bytes = out_bytes,
