@@ -43,6 +43,7 @@
 #include <penstock_ext/files/glob.hpp>
 #include <penstock_ext/files/idx_dataset.hpp>
 #include <penstock_ext/files/state_file.hpp>
+#include <penstock_ext/files/unpack_files.hpp>
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/indexed.hpp>
@@ -68,6 +69,9 @@
 #include <penstock_ext/text/length_cache.hpp>
 #include <penstock_ext/text/token_windows.hpp>
 
+#ifdef PENSTOCK_PAGES_GZIP
+#include <penstock_ext/files/gzip/gzip.hpp>
+#endif
 #ifdef PENSTOCK_PAGES_JPEG
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 #endif

@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -27,6 +29,19 @@ enum class stale_index {
 };
 
 namespace detail {
+
+/// Returns a name for a file that is computed from the file `path`: its name without `suffix`, and a
+/// checksum of its absolute path and of `version`.
+[[nodiscard]] inline std::string derived_name(const std::string& path, std::string_view suffix = {},
+                                              const std::string& version = {}) {
+  const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
+  crc64nvme_checksum checksum;
+  checksum.add(std::as_bytes(std::span{whole.native()}));
+  checksum.add(std::as_bytes(std::span{version}));
+  std::string name = whole.filename().string();
+  if (name.ends_with(suffix)) name.resize(name.size() - suffix.size());
+  return name + '-' + hex_digits(checksum.bytes());
+}
 
 /// Returns the checksum of an index file. An index file is computed from other data, and starts
 /// with a magic number of 8 bytes and the checksum of all bytes after the first 16.

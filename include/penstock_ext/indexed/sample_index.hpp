@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -168,18 +166,7 @@ struct index_build {
 /// checksum of the whole path.
 [[nodiscard]] inline std::string index_path(const std::string& path, const std::string& folder) {
   if (folder.empty()) return path + ".index";
-  const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
-  crc64nvme_checksum checksum;
-  checksum.add(std::as_bytes(std::span{whole.native()}));
-  return folder + '/' + whole.filename().string() + '-' + hex_digits(checksum.bytes()) + ".index";
-}
-
-/// Returns the stamp of the file `path`. Throws `file_unreadable` if the file is missing or
-/// inaccessible.
-[[nodiscard]] inline file_stamp stamp_of_data(const std::string& path) {
-  struct ::stat status {};
-  if (::stat(path.c_str(), &status) == 0) return file_stamp_of(status);
-  throw file_unreadable(path, 0, "a readable file", system_reason());
+  return folder + '/' + derived_name(path) + ".index";
 }
 
 /// Opens the index of `data`, or builds it with `format.scan(data, workers, report)`, which returns
@@ -188,7 +175,7 @@ template <class Format>
 [[nodiscard]] sample_index opened_index(const mapped_file& data, const Format& format,
                                         const index_build& build) {
   const std::string path = index_path(data.path(), build.options.folder);
-  const file_stamp stamp = stamp_of_data(data.path());
+  const file_stamp stamp = stamp_of_file(data.path());
   index_header head{.format = format.number(),
                     .data_bytes = data.bytes().size(),
                     .modified = stamp.seconds * 1'000'000'000 + stamp.nanoseconds,
@@ -205,7 +192,7 @@ template <class Format>
   const new_index file{path, "an index file", ": set .folder to a folder for index files"};
   const auto report = [&](std::uint64_t done) { build.report(data.path(), done, head.data_bytes); };
   const found_samples found = format.scan(data, build.workers, report);
-  if (const file_stamp now = stamp_of_data(data.path()); now != stamp) {
+  if (const file_stamp now = stamp_of_file(data.path()); now != stamp) {
     throw file_changed(data.path(), 0, "the same file until its index is built",
                        "another size or modification time");
   }

@@ -101,7 +101,8 @@ TEST_CASE("a wrong magic number is rejected at its byte",
   const auto packed =
       idx_error_in<ps::file_format_error>({0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 2});
   CHECK(packed.found() ==
-        "0x1f, a gzip file: unpack it with gunzip, or open an IDX file with penstock::gzip");
+        "0x1f, a gzip file: unpack it with gunzip or penstock::unpack_files, or open an IDX file "
+        "with penstock::gzip");
 }
 
 TEST_CASE("an unknown element type is rejected at its byte", "[data][fault:files-2]") {

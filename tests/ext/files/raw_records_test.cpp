@@ -125,7 +125,8 @@ TEST_CASE("records in a file of another format are rejected unless the check is 
     CHECK(rejected.path() == path);
     CHECK(rejected.expected() == "raw records");
     CHECK(rejected.found() ==
-          "a zstd file: unpack it with unzstd, or open an IDX file with penstock::zstd; if this "
+          "a zstd file: unpack it with unzstd or penstock::unpack_files, or open an IDX file with "
+          "penstock::zstd; if this "
           "detection is wrong, set .check_format = false");
   }
   CHECK(ps::raw_records<point>{path, {.header = 4, .check_format = false}}.size() == 2);

@@ -8,11 +8,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -36,8 +34,8 @@
 #include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/parallel_for.hpp>
+#include <penstock_ext/files/support/part_file.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
-#include <penstock_ext/report/report_error.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -120,54 +118,6 @@ struct mds_shard {
   std::vector<std::uint32_t> offsets = mds_offsets(file, entry.samples);
   return {joined_path(folder, entry.name), std::move(file), std::move(offsets)};
 }
-
-/// A temporary file next to its target. After the last write, it is either renamed to the target or
-/// removed. Not thread-safe, but several threads or processes may create the same target with
-/// separate objects.
-class part_file {
- public:
-  /// Creates the temporary file for `target`. `what` names the content in messages, for example
-  /// "the shard". Throws `report_error` if the file cannot be created.
-  part_file(std::string target, const char* what)
-      : target_(std::move(target)), what_(what), file_(open_part(target_, part_)) {
-    if (file_.get() < 0) fail(errno);
-  }
-  part_file(const part_file&) = delete;
-  part_file& operator=(const part_file&) = delete;
-  ~part_file() { ::unlink(part_.c_str()); }
-
-  /// Appends `bytes`. Throws `report_error`, for example if the disk is full.
-  void add(std::span<const std::byte> bytes) {
-    const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-    if (const int problem = write_all(file_.get(), text); problem != 0) fail(problem);
-    size_ += bytes.size();
-  }
-
-  /// Flushes the file to disk and renames it to its target. If another process has already created
-  /// a target of the same length, that file stays, because it may be open. Throws `report_error` if
-  /// the file cannot be flushed or renamed.
-  void finish() {
-    if (const int problem = sync_descriptor(file_.get()); problem != 0) fail(problem);
-    if (::link(part_.c_str(), target_.c_str()) == 0) return;
-    struct ::stat status {};
-    const bool is_there = errno == EEXIST && ::stat(target_.c_str(), &status) == 0;
-    if (is_there && S_ISREG(status.st_mode) &&
-        static_cast<std::uint64_t>(status.st_size) == size_) {
-      return;
-    }
-    // The target exists with a different length, or the file system does not support hard links.
-    if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(errno);
-  }
-
- private:
-  [[noreturn]] void fail(int problem) const { throw report_error(target_, what_, problem); }
-
-  std::string target_;
-  const char* what_;
-  std::string part_;
-  descriptor file_;
-  std::uint64_t size_ = 0;
-};
 
 }  // namespace detail
 
@@ -336,11 +286,7 @@ class unpacked_shards {
       throw option_error("unpacked", "must name a folder for the unpacked shards of " + folder_ +
                                          ", because nothing is written without it");
     }
-    std::error_code problem;
-    std::filesystem::create_directories(options_.unpacked, problem);
-    if (problem) {
-      throw folder_error(options_.unpacked, "a folder that can be created", problem.message());
-    }
+    create_folder(options_.unpacked);
   }
 
   // Returns the path of the unpacked shard `entry`, whose compressed file is `zipped`.
@@ -362,6 +308,12 @@ class unpacked_shards {
     return joined_path(options_.unpacked, name + '.' + hex_digits(checksum.digest));
   }
 
+  [[noreturn]] static void reject_length(const shard_file& zipped, std::uint64_t expected,
+                                         const std::string& found) {
+    throw length_mismatch(zipped.path(), zipped.size(),
+                          std::to_string(expected) + " bytes unpacked, as in index.json", found);
+  }
+
   [[nodiscard]] std::string unpack(const mds_shard_entry& entry) const {
     const shard_file zipped{joined_path(folder_, entry.zipped)};
     require_bytes(zipped, entry.zipped_bytes);
@@ -369,21 +321,11 @@ class unpacked_shards {
     if (file_size(target) == entry.bytes) return target;
     if (options_.verify) require_checksum(zipped, entry.zipped_checksums, ": copy it again");
     const mds_compression::reader content = options_.compression.open(zipped.path());
-    part_file out{target, "the unpacked shard"};
-    constexpr std::size_t max = std::size_t{1} << 20U;
-    const std::unique_ptr<std::byte[]> memory{new std::byte[max]};
-    std::uint64_t done = 0;
-    while (true) {
-      const std::size_t count = content({memory.get(), max});
-      done += count;
-      if (done > entry.bytes || (count < max && done != entry.bytes)) {
-        throw length_mismatch(zipped.path(), zipped.size(),
-                              std::to_string(entry.bytes) + " bytes unpacked, as in index.json",
-                              done > entry.bytes ? "more" : std::to_string(done));
-      }
-      out.add({memory.get(), count});
-      if (count < max) break;
-    }
+    part_file out{target, "an unpacked shard"};
+    const std::uint64_t bytes = out.add_all(content, [&](std::uint64_t done) {
+      if (done > entry.bytes) reject_length(zipped, entry.bytes, "more");
+    });
+    if (bytes != entry.bytes) reject_length(zipped, entry.bytes, std::to_string(bytes));
     zipped.require_unchanged();
     out.finish();
     return target;
@@ -467,7 +409,7 @@ class mds_shards {
   /// - `file_truncated`, `length_mismatch`, `file_corrupt` if a shard is damaged
   /// - `option_error` if a column is missing or has an unsuitable type, or if the unpacked shards
   ///   exceed `max_unpacked`
-  /// - `folder_error`, `report_error` if unpacked shards cannot be written
+  /// - `folder_error`, `file_unwritable` if unpacked shards cannot be written
   explicit mds_shards(const std::string& folder, const mds_shards_options& options = {})
       : index_path_(detail::joined_path(folder, "index.json")), options_(options) {
     const std::vector<std::byte> text = detail::read_file(index_path_, max_index_bytes);

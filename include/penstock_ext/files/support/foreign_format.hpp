@@ -47,7 +47,9 @@ inline constexpr foreign_format parquet_format{"a Parquet file",
 inline constexpr foreign_format zip_format{
     "a zip or npz file", "unzip it, or read an npz file with penstock::npz", true};
 inline constexpr foreign_format zstd_format{
-    "a zstd file", "unpack it with unzstd, or open an IDX file with penstock::zstd", false, true};
+    "a zstd file",
+    "unpack it with unzstd or penstock::unpack_files, or open an IDX file with penstock::zstd",
+    false, true};
 inline constexpr foreign_format pickle_format{"a Python pickle",
                                               "save the values as raw bytes or with numpy.save"};
 
@@ -89,8 +91,10 @@ inline constexpr format_magic format_magics[] = {
   const auto byte = [&](std::size_t at) { return std::to_integer<unsigned>(bytes[at]); };
   if (bytes.size() < 12) return {};
   if (text.starts_with("\x1f\x8b\x08") && byte(3) < 0x20) {  // the other flags are reserved
-    return {"a gzip file", "unpack it with gunzip, or open an IDX file with penstock::gzip", false,
-            true};
+    return {
+        "a gzip file",
+        "unpack it with gunzip or penstock::unpack_files, or open an IDX file with penstock::gzip",
+        false, true};
   }
   if (text.starts_with("\xff\xd8\xff") && byte(3) >= 0xc0 && byte(3) < 0xff) {
     return {"a JPEG image", "decode it, see penstock::image_decoder"};

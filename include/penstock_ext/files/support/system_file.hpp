@@ -202,6 +202,14 @@ struct file_stamp {
           status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
+/// Returns the stamp of the file `path`. Throws `file_unreadable` if the file is missing or
+/// inaccessible.
+[[nodiscard]] inline file_stamp stamp_of_file(const std::string& path) {
+  struct ::stat status {};
+  if (::stat(path.c_str(), &status) == 0) return file_stamp_of(status);
+  throw file_unreadable(path, 0, "a readable file", system_reason());
+}
+
 /// Throws `file_unreadable` with the path `path()` if the file is not a regular file.
 template <class Path>
 void require_regular(const struct ::stat& status, const Path& path) {
