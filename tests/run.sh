@@ -42,7 +42,7 @@ if [ $all = yes ]; then
 elif [ ${#presets[@]} -eq 0 ]; then
   presets=(release)
   omitted=("sanitizers, models, mutants, fuzz rounds, each header alone, examples, many seeds," \
-    "statistics of orders, large data" \
+    "statistics of orders, large data, some formats" \
     "(all of them: bash tests/run.sh --all)")
 fi
 
