@@ -14,7 +14,7 @@ import statistics
 import sys
 
 # The steps of benchmarks that write rows, in the order of the report.
-BENCHES = ("results", "graph-wait", "bulk", "registered", "transfer", "on-device", "narrowed")
+BENCHES = ("results", "graph-wait", "bulk", "registered", "transfer", "narrowed")
 ACCEPTED = ("passed", "absent", "left out")  # absent: a peer; left out: on request
 SAME = "All loops had the same losses and parameters"  # the main example's line if its results agree
 
@@ -176,15 +176,13 @@ def watched_of(folder):
 
 
 def mlp_runs(results):
-    """Every run of the MLP, and what to call it: a step may have made several, which differ in one
-    option."""
-    differs = {"seeds": "seed", "workers": "workers", "precisions": "precision"}
+    """Every run of the MLP, and what to call it: a step may have made several, one for each seed."""
     for name, found in results.items():
         if isinstance(found, dict):
             yield name, found
             continue
         for one in found:
-            yield f"{differs[name]} {one['options'][differs[name]]}", one
+            yield f"seed {one['options']['seed']}", one
 
 
 def mlp_rows(results):
@@ -322,7 +320,7 @@ def claims_of(report):
             yield s["name"], s["ended"] == "passed" or (False if refuted else None)
 
 
-def lines_of(report, table):
+def lines_of(report):
     """The report as text."""
     gpu = report["gpu"]
     versions = [
@@ -412,9 +410,6 @@ def lines_of(report, table):
     if report["mlp"]:
         yield ""
         yield from mlp_rows(report["mlp"])
-    if table:
-        yield ""
-        yield from table
     if report["pytorch"]:
         yield ""
         yield f"PyTorch {report['pytorch']['torch']}, data {report['pytorch']['data']}"
@@ -452,9 +447,8 @@ def main(arguments):
         "mlp": {
             name[len("mlp-") :]: found
             for name, found in results.items()
-            if name.startswith("mlp-") and name != "mlp-steps-table"
+            if name.startswith("mlp-")
         },
-        "mlp_steps": results.get("mlp-steps-table"),
         "pytorch": results.get("pytorch"),
     }
     report["targets"] = [
@@ -465,13 +459,11 @@ def main(arguments):
         t["value"] is not None for t in report["targets"]
     )
 
-    table = text_of(os.path.join(folder, "mlp-steps-table.log")) if report["mlp_steps"] else ""
-    table = [line for line in table.splitlines() if line.startswith("|")]
     with open(os.path.join(chosen.out, "report.json"), "w") as file:
         json.dump(report, file, indent=1)
         file.write("\n")
     with open(os.path.join(chosen.out, "report.txt"), "w") as file:
-        file.writelines(line + "\n" for line in lines_of(report, table))
+        file.writelines(line + "\n" for line in lines_of(report))
     with open(os.path.join(chosen.out, "logs.txt"), "w") as file:
         for name, ended in [("nvidia-smi", "")] + [(s["name"], s["ended"]) for s in steps]:
             log = text_of(os.path.join(folder, name + ".log"))

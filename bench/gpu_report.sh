@@ -167,8 +167,7 @@ step() {
 # ---- programs ------------------------------------------------------------------------------------
 
 targets=(penstock_gpu_tests penstock_gpu_torch penstock_mlp_gpu_tests penstock_cuda_transfer_bench
-  penstock_cuda_graph_wait_bench penstock_cuda_on_device_bench penstock_cuda_narrowed_bench
-  penstock_mlp_bench penstock_mlp)
+  penstock_cuda_graph_wait_bench penstock_cuda_narrowed_bench penstock_mlp_bench penstock_mlp)
 [[ $without == *" nccl "* ]] || targets+=(penstock_nccl_on_gpu)
 
 # program NAME: prints the path of the program or loadable library, or a nonexistent path if there
@@ -226,7 +225,6 @@ tests=$(program penstock_gpu_tests)
 mlp_tests=$(program penstock_mlp_gpu_tests)
 transfer=$(program penstock_cuda_transfer_bench)
 graph_wait=$(program penstock_cuda_graph_wait_bench)
-on_device=$(program penstock_cuda_on_device_bench)
 narrowed=$(program penstock_cuda_narrowed_bench)
 nccl=$(program penstock_nccl_on_gpu)
 nvimgcodec=$(program penstock_nvimgcodec_gpu_tests)
@@ -373,7 +371,6 @@ for group in versions tiny loaders "zero copy" overlap fed pinning; do
   other+=(--group "$group")
 done
 rows transfer 22 "$transfer" "${other[@]}"
-rows on-device 4 "$on_device"
 rows narrowed 4 "$narrowed"
 
 wide=()
@@ -382,17 +379,7 @@ mlp_run modes 6 --workers 8 --repeat 3
 mlp_run seeds 5 --workers 8 --mode overlapped --seeds 1,2,3,4,5
 mlp_run augment 13 --workers 8 --augment
 mlp_run wide 6 --workers 8 --workload wide "${wide[@]}"
-mlp_run workers 5 --mode overlapped --worker-counts 1,4,16
 mlp_run no-graph 4 --workers 8 --no-graph
-# The step alone, with 16-bit and 32-bit operands. Uses cuBLAS, because the fused kernels support
-# only float.
-if [ $with_cublas = yes ]; then
-  mlp_run precisions 4 --mode resident --epochs 1 --precisions fp32,fp16,bf16
-  mlp_run steps-table 10 --workers 8 --steps-table
-else
-  note mlp-precisions "left out" 0 0 json "no cuBLAS"
-  note mlp-steps-table "left out" 0 0 json "no cuBLAS"
-fi
 
 # ---- PyTorch beside it ---------------------------------------------------------------------------
 

@@ -83,21 +83,6 @@ cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t how_a, cubla
   return call(handle, how_a, how_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t how_a, cublasOperation_t how_b,
-                            int m, int n, int k, const void* alpha, const void* a,
-                            cudaDataType type_a, int lda, const void* b, cudaDataType type_b,
-                            int ldb, const void* beta, void* c, cudaDataType type_c, int ldc,
-                            cublasComputeType_t sums, cublasGemmAlgo_t way) {
-  // In this C++ overload, the type of the sums is specified by a data type.
-  using function =
-      cublasStatus_t(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
-                     const void*, const void*, cudaDataType, int, const void*, cudaDataType, int,
-                     const void*, void*, cudaDataType, int, cublasComputeType_t, cublasGemmAlgo_t);
-  static auto* const call = theirs("cublasGemmEx", static_cast<function*>(nullptr));
-  return call(handle, how_a, how_b, m, n, k, alpha, a, type_a, lda, b, type_b, ldb, beta, c, type_c,
-              ldc, sums, way);
-}
-
 cublasStatus_t cublasSgemv(cublasHandle_t handle, cublasOperation_t how_a, int m, int n,
                            const float* alpha, const float* a, int lda, const float* x, int incx,
                            const float* beta, float* y, int incy) {

@@ -10,7 +10,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include <thrust/for_each.h>
@@ -22,8 +21,6 @@
 
 #include <penstock/cuda/cuda_device.hpp>
 #include <penstock/cuda/step_graphs.hpp>
-#include <penstock_ext/narrow/half.hpp>
-#include <penstock_ext/narrow/widen_on_device.cuh>
 
 #include "cublas.hpp"
 #include "device_array.hpp"
@@ -192,25 +189,6 @@ class cuda_context {
                 "cublasSgemm");
   }
 
-  /// Multiplies 16-bit operands with float sums.
-  template <transpose A, transpose B, class Narrow>
-    requires(sizeof(Narrow) == 2)
-  void multiply(std::size_t m, std::size_t n, std::size_t k, const Narrow* a, const Narrow* b,
-                float* c) const {
-    const float one = 1.0F;
-    const float zero = 0.0F;
-    constexpr auto operation = [](transpose how) {
-      return how == transpose::no ? CUBLAS_OP_N : CUBLAS_OP_T;
-    };
-    constexpr auto type = std::is_same_v<Narrow, penstock::half> ? CUDA_R_16F : CUDA_R_16BF;
-    cuda::check(
-        cublasGemmEx(tools_->blas(stream_), operation(A), operation(B), length(m), length(n),
-                     length(k), &one, a, type, length(A == transpose::no ? m : k), b, type,
-                     length(B == transpose::no ? k : n), &zero, c, CUDA_R_32F, length(m),
-                     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
-        "cublasGemmEx");
-  }
-
   void sum_columns(std::size_t m, std::size_t n, const float* a, float* c) const {
     const float one = 1.0F;
     const float zero = 0.0F;
@@ -221,9 +199,6 @@ class cuda_context {
 
   [[nodiscard]] kernel::rates_of_state rates_of(const kernel::step_state* state) const {
     return {state};
-  }
-  [[nodiscard]] kernel::scaler_where_it_lies settled(const kernel::scaler_state* scaler) const {
-    return {scaler};
   }
 
   template <class T>
@@ -284,8 +259,6 @@ class cuda_backend {
   using device_type = penstock::cuda_device;
   using stream_ref = device_type::stream_ref;
   using context_lost = penstock::cuda_context_lost;
-  template <class Narrow>
-  using stored_type = Narrow;
 
   /// Creates a backend. `batch_size` is the maximum number of samples in a batch. `graph` selects
   /// replaying steps as graphs.
@@ -294,7 +267,6 @@ class cuda_backend {
         graph_(graph),
         tools_(std::make_shared<cuda::toolbox>(device, batch_size, kernels)) {}
 
-  [[nodiscard]] static auto widening() { return penstock::widen_on_device<"image">(); }
   [[nodiscard]] static penstock::cuda_stream make_stream(const device_type& device) {
     return device.make_stream();
   }

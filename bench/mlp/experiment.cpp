@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "experiment.hpp"
 
-#include <sstream>
 #include <string>
 
 #include "cuda_experiment.hpp"
@@ -21,20 +20,12 @@ std::string build_description() {
   return compiler + ", " MLP_BUILD_FLAGS;
 }
 
-std::string text_of(double value) {
-  std::ostringstream text;
-  text << value;
-  return text.str();
-}
-
 }  // namespace
 
 results run_experiment(const options& chosen, const digit_data& data, const row_done& done) {
   if (chosen.device == device_choice::cuda) return run_cuda_experiment(chosen, data, done);
   std::string why = "--device host";
-  if (chosen.device == device_choice::automatic && chosen.bus > 0) {
-    why = "--bus";
-  } else if (chosen.device == device_choice::automatic) {
+  if (chosen.device == device_choice::automatic) {
     const auto reason = why_no_cuda();
     if (!reason) return run_cuda_experiment(chosen, data, done);
     why = *reason;
@@ -42,12 +33,7 @@ results run_experiment(const options& chosen, const digit_data& data, const row_
   results found;
   found.device.why = why;
   found.build = build_description();
-  penstock::cpu_device_options modelled;
-  modelled.copy_bytes_per_second = chosen.bus * 1e9;
-  found.device.models_bus = chosen.bus > 0;
-  if (found.device.models_bus)
-    found.device.name += " with a modelled bus of " + text_of(chosen.bus) + " GB/s";
-  run_on(host_backend::device_type{modelled}, host_backend{}, chosen, data, found, done);
+  run_on(host_backend::device_type{}, host_backend{}, chosen, data, found, done);
   return found;
 }
 

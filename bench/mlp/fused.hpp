@@ -397,8 +397,7 @@ void train_by_products(const Context& on, const network_view& net, const Pixel* 
     on.each(1, begins);
     inputs = images;
   } else {
-    on.each(count * shape::inputs,
-            kernel::begin_and_normalise{begins, kernel::normalise{images, net.pixels}});
+    on.each(count * shape::inputs, kernel::begin_and_normalise{begins, {images, net.pixels}});
     inputs = net.pixels;
   }
   on.template multiply<transpose::no, transpose::no>(

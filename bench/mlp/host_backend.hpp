@@ -13,7 +13,6 @@
 #include <thrust/transform_reduce.h>
 
 #include <penstock/device/cpu_device.hpp>
-#include <penstock_ext/narrow/narrowed.hpp>
 
 #include "kernels.hpp"
 #include "results.hpp"
@@ -72,10 +71,6 @@ class host_context {
     return state->rates;
   }
 
-  [[nodiscard]] kernel::scaler_state settled(const kernel::scaler_state* scaler) const {
-    return *scaler;
-  }
-
   template <class T>
   void gather_rows(std::size_t count, std::size_t length, const std::uint64_t* order,
                    const kernel::step_state* state, std::uint64_t capacity, const T* from,
@@ -104,25 +99,20 @@ class host_context {
 ///
 ///     device_type, stream_ref           the penstock device and its streams
 ///     make_stream(device)               the stream on which the training loop computes
-///     widening()                        the transform that converts narrowed images to floats
 ///     enqueue(stream, work)             runs `work(context)` in stream order
 ///     replay(slot, size, stream, work)  enqueues with `work(stream)`, or repeats the work that an
 ///                                       earlier call with this slot and size has enqueued
 ///     rehearses()                       true if first calls cost more and must precede the clock
 ///     forget()                          the addresses of the slots are about to change
-///     stored_type<Narrow>               the type of an operand of that type in memory
 ///
 /// The context has these members. All of them enqueue and never allocate. Matrices are column-major
 /// as in BLAS:
 ///
 ///     each(count, kernel)               kernel(i) for all i < count, in any order
 ///     sum(count, function, to)          *to = the sum of function(i) over all i < count
-///     multiply<A, B>(m, n, k, a, b, c)  c (m x n) = a (m x k) * b (k x n); a and b of any stored
-///                                       type, sums in float
+///     multiply<A, B>(m, n, k, a, b, c)  c (m x n) = a (m x k) * b (k x n)
 ///     sum_columns(m, n, a, c)           c (m) = the sum of the n columns of a (m x n)
 ///     rates_of(state)                   an object that converts to Adam's rates when a kernel runs
-///     settled(scaler)                   an object that converts to the scaler's state when a
-///                                       kernel runs
 ///     gather_rows(...)                  to[i] = from[order[place + i]] for rows of `length`
 ///                                       elements, where `place` is the next step's place in the
 ///                                       trace
@@ -133,13 +123,9 @@ class host_backend {
   using stream_ref = device_type::stream_ref;
   /// never thrown on the host
   using context_lost = mlp::context_lost;
-  /// A float that holds the rounded value, because the host has no 16-bit products.
-  template <class Narrow>
-  using stored_type = float;
 
   /// The stream does not run ahead of the host, because the calling thread does the computing, and
   /// other threads would compete for the same cores.
-  [[nodiscard]] static auto widening() { return penstock::widen<"image">(); }
   [[nodiscard]] static stream_ref make_stream(const device_type& device) {
     return device.inline_stream();
   }

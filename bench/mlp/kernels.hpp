@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
-#include <type_traits>
 
 #if defined(__CUDACC__)
 #define MLP_KERNEL __host__ __device__
@@ -90,8 +88,9 @@ struct begin {
   MLP_KERNEL void operator()(std::size_t) const { begin_step(*state, count, capacity); }
 };
 
+template <class Pixel>
 struct normalise {
-  const std::uint8_t* pixels;
+  const Pixel* pixels;
   float* out;
   MLP_KERNEL void operator()(std::size_t i) const { out[i] = normalised(pixels[i]); }
 };
@@ -99,7 +98,7 @@ struct normalise {
 /// Begins a step and normalizes the pixels.
 struct begin_and_normalise {
   begin begins;
-  normalise normalises;
+  normalise<std::uint8_t> normalises;
   MLP_KERNEL void operator()(std::size_t i) const {
     if (i == 0) begins(0);
     normalises(i);
@@ -218,184 +217,22 @@ struct adam_update {
   MLP_KERNEL void operator()(std::size_t i) const { arrays.update(i, gradient[i], rates); }
 };
 
-// A forward and a backward pass through the network. Operands of products are rounded to the type
-// `Narrow` and stored as `Stored`. Both types are equal on a GPU. The host has no 16-bit products,
-// so its `Stored` is a float with the rounded value. If `Narrow` is float, nothing is rounded, `to`
-// is unused, and values stay in place.
-
-template <class Narrow>
-inline constexpr bool is_rounded = !std::is_same_v<Narrow, float>;
-
-template <class Narrow, class Stored>
-MLP_KERNEL Stored rounded(float x) {
-  return static_cast<Stored>(static_cast<Narrow>(x));
-}
-
-template <class Narrow, class Stored>
-struct round_values {
-  const float* from;
-  Stored* to;
-  MLP_KERNEL void operator()(std::size_t i) const { to[i] = rounded<Narrow, Stored>(from[i]); }
-};
-
-/// Converts the pixels to the operands of the first layer.
-template <class Pixel, class Narrow, class Stored>
-struct prepare {
-  const Pixel* pixels;
-  Stored* to;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    to[i] = rounded<Narrow, Stored>(normalised(pixels[i]));
-  }
-};
-
 /// Computes the outputs of a layer from its products, max(x + bias, 0), for a matrix of `Width`
 /// rows.
-template <std::size_t Width, class Narrow, class Stored>
+template <std::size_t Width>
 struct activate {
   const float* bias;
   float* x;
-  Stored* to;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    const float output = relu(x[i] + bias[i % Width]);
-    if constexpr (is_rounded<Narrow>) {
-      to[i] = rounded<Narrow, Stored>(output);
-    } else {
-      x[i] = output;
-    }
-  }
+  MLP_KERNEL void operator()(std::size_t i) const { x[i] = relu(x[i] + bias[i % Width]); }
 };
 
-/// Computes `softmax_cross_entropy`. With rounding, the loss is multiplied by `*loss_scale`.
-template <std::size_t Classes, class Narrow, class Stored>
-struct cross_entropy {
-  softmax_cross_entropy<Classes> plain;  // its scale is the weight of a sample in the loss
-  const float* loss_scale;
-  Stored* to;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    if constexpr (is_rounded<Narrow>) {
-      auto scaled = plain;
-      scaled.scale *= *loss_scale;
-      scaled(i);
-      for (std::size_t c = i * Classes; c < (i + 1) * Classes; ++c) {
-        to[c] = rounded<Narrow, Stored>(plain.logits[c]);
-      }
-    } else {
-      plain(i);
-    }
-  }
-};
-
-/// Propagates the gradient through ReLU in place, and rounds it.
-template <class Narrow, class Stored>
+/// Propagates the gradient through ReLU in place.
 struct slope {
-  const Stored* output;
+  const float* output;
   float* gradient;
-  Stored* to;
   MLP_KERNEL void operator()(std::size_t i) const {
-    const float through = relu_slope(output[i], gradient[i]);
-    gradient[i] = through;
-    if constexpr (is_rounded<Narrow>) to[i] = rounded<Narrow, Stored>(through);
+    gradient[i] = relu_slope(output[i], gradient[i]);
   }
-};
-
-// The work that a step in mixed precision or with several batches does in addition to the passes
-// over its batches: sums, the gradient scaler, the update.
-
-/// The state of a step's gradients before Adam uses them. The state is in device memory, so that
-/// the host never waits for it. The scale and its rules are those of PyTorch's `GradScaler`.
-struct scaler_state {
-  static constexpr float first_scale = 65536.0F;
-  static constexpr float growth = 2.0F;
-  static constexpr float backoff = 0.5F;
-  static constexpr std::uint32_t growth_interval = 2000;
-  static constexpr float smallest = 0x1p-100F;
-  static constexpr float largest = std::numeric_limits<float>::max();  // maximum of the scale
-
-  float scale = 1.0F;         // factor by which the losses are multiplied
-  float factor = 1.0F;        // factor for the complete gradient sums
-  std::uint32_t good = 0;     // number of steps since the scale was changed
-  std::uint32_t found = 0;    // 1 if a gradient of the current step is not finite
-  std::uint32_t skips = 0;    // 1 if the step that ends changes no parameter
-  std::uint64_t samples = 0;  // number of samples in the current step
-  std::uint64_t skipped = 0;  // number of skipped steps
-};
-
-/// Begins a batch, which may be one of several in a step, and sets its trace position.
-struct begin_part {
-  step_state* state;
-  scaler_state* scaler;
-  std::uint64_t count;
-  std::uint64_t capacity;
-  MLP_KERNEL void operator()(std::size_t) const {
-    begin_trace(*state, count, capacity);
-    scaler->samples += count;
-  }
-};
-
-/// Adds the gradients of a batch to those of the step, and detects gradients that are not finite.
-struct add_gradients {
-  const float* gradient;
-  float* sum;
-  scaler_state* scaler;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    sum[i] += gradient[i];
-    const bool is_finite = std::fabs(gradient[i]) <= scaler_state::largest;
-    // The race is harmless, because all writers write the same value.
-    if (!is_finite) scaler->found = 1;
-  }
-};
-
-/// Ends a step. Decides if the step changes the parameters, sets the factor for its gradients, and
-/// sets the scale for the next step.
-struct settle {
-  step_state* state;
-  scaler_state* scaler;
-  float planned;  // the number of samples that the loss scale assumes
-  bool scales;
-  MLP_KERNEL void operator()(std::size_t) const {
-    scaler_state& s = *scaler;
-    s.skips = scales ? s.found : 0;
-    s.factor = planned / (static_cast<float>(s.samples) * s.scale);
-    s.found = 0;
-    s.samples = 0;
-    if (s.skips == 0) advance_rates(*state);
-    if (!scales) return;
-    if (s.skips != 0) {
-      // The scale has a lower limit, because its inverse must be finite.
-      const float shrunk = s.scale * scaler_state::backoff;
-      if (shrunk >= scaler_state::smallest) s.scale = shrunk;
-      s.good = 0;
-      ++s.skipped;
-    } else if (++s.good == scaler_state::growth_interval) {
-      const float grown = s.scale * scaler_state::growth;
-      if (grown <= scaler_state::largest) s.scale = grown;
-      s.good = 0;
-    }
-  }
-};
-
-/// Unscales the gradients, updates the parameters unless the step is skipped, rounds the parameters
-/// for the next products, and resets the gradient sums to 0. `Rates` must be convertible to
-/// `adam_rates`, and `Scaler` to `scaler_state`.
-template <class Narrow, class Stored, class Rates, class Scaler>
-struct scaled_update {
-  float* sum;
-  adam_arrays arrays;
-  Stored* weights;
-  Rates rates;
-  Scaler scaler;
-  MLP_KERNEL void operator()(std::size_t i) const {
-    const scaler_state s = scaler;
-    if (s.skips == 0) arrays.update(i, sum[i] * s.factor, rates);
-    sum[i] = 0.0F;
-    if constexpr (is_rounded<Narrow>) weights[i] = rounded<Narrow, Stored>(arrays.parameter[i]);
-  }
-};
-
-/// A reference to a scaler state that is read from memory at each use.
-struct scaler_where_it_lies {
-  const scaler_state* state;
-  MLP_KERNEL operator scaler_state() const { return *state; }
 };
 
 }  // namespace mlp::kernel

@@ -43,11 +43,11 @@ bool is_whole(const mlp::results& found) {
 /// Runs an experiment, which becomes the last row of the file as soon as its first mode has
 /// finished. Returns true if the whole experiment ran.
 bool measure_row(const mlp::options& chosen, const mlp::digit_data& data,
-                 std::vector<mlp::measured_step>& rows) {
+                 std::vector<mlp::measured_row>& rows) {
   rows.push_back({chosen, {}, false});
   const auto keep = [&](const mlp::results& found) {
     rows.back().found = found;
-    if (chosen.json) mlp::write_steps_json(rows);
+    if (chosen.json) mlp::write_rows_json(rows);
   };
   try {
     const auto found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
@@ -61,18 +61,14 @@ bool measure_row(const mlp::options& chosen, const mlp::digit_data& data,
     if (!rows.back().found.modes.empty()) keep(mlp::results{rows.back().found});
     throw;
   }
-  if (chosen.steps_table) {
-    mlp::print_last_step(std::cout, rows);
-  } else {
-    mlp::print_report(std::cout, chosen, rows.back().found);
-  }
+  mlp::print_report(std::cout, chosen, rows.back().found);
   return is_whole(rows.back().found);
 }
 
 /// Runs the experiments one after another in this process. A failed experiment affects only its own
 /// row. Returns true if no experiment failed.
 bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& data) {
-  std::vector<mlp::measured_step> rows;
+  std::vector<mlp::measured_row> rows;
   bool all_ran = true;
   for (const mlp::options& chosen : runs) {
     try {
@@ -88,12 +84,11 @@ bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& 
   return all_ran;
 }
 
-/// Runs an experiment and its variants. Returns true if all of them ran.
+/// Runs an experiment. Returns true if all of it ran.
 bool measure_modes(const mlp::options& chosen, const mlp::digit_data& data) {
   mlp::results found;
-  std::vector<mlp::measured_step> variants;
   const auto keep = [&](bool is_complete) {
-    if (chosen.json) mlp::write_json(chosen, found, is_complete, variants);
+    if (chosen.json) mlp::write_json(chosen, found, is_complete);
   };
   try {
     found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
@@ -101,24 +96,12 @@ bool measure_modes(const mlp::options& chosen, const mlp::digit_data& data) {
       keep(false);
       say(ran);
     });
-    if (chosen.variants) {
-      for (const mlp::options& variant : mlp::variants_of(chosen, found.device.kind == "cuda")) {
-        try {
-          variants.push_back({variant, mlp::run_experiment(variant, data)});
-        } catch (const mlp::context_lost&) {
-          throw;
-        } catch (const std::exception& error) {
-          found.failed.push_back({"a variant", error.what()});
-        }
-        keep(false);
-      }
-    }
   } catch (const mlp::context_lost& error) {
     found.lost = error.where;
     keep(false);
     throw;
   }
-  mlp::print_report(std::cout, chosen, found, variants);
+  mlp::print_report(std::cout, chosen, found);
   keep(true);
   return is_whole(found);
 }
@@ -133,7 +116,7 @@ int main(int argc, char** argv) {
     bench::arm_failure();
 #endif
     // Reports an error before digits are generated or read.
-    if (chosen.steps_table || chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
+    if (chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
     const auto data = data_for(chosen);
     const auto rows = mlp::rows_of(chosen);
     const bool all_ran = rows.empty() ? measure_modes(chosen, data) : measure_rows(rows, data);

@@ -83,27 +83,13 @@ command_line parse_command_line(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_flag("--costs,!--no-costs", o.costs,
                "Measure what a batch costs in each stage (default), or leave that out");
-  auto* workers = app.add_option("--workers", o.workers,
-                                 "Threads that read samples; 0: the training thread itself")
-                      ->check(CLI::Range(0, 256))
-                      ->capture_default_str();
-  app.add_option("--prefetch", o.prefetch, "Batches read ahead; 0: the library chooses")
-      ->check(CLI::Range(0, 1000))
-      ->capture_default_str();
-  app.add_option("--chunk", o.chunk,
-                 "Samples that a worker claims at a time; 0: the library chooses")
-      ->check(CLI::Range(0, 10'000))
+  app.add_option("--workers", o.workers, "Threads that read samples; 0: the training thread itself")
+      ->check(CLI::Range(0, 256))
       ->capture_default_str();
   app.add_option("--depth", o.depth, "Device slots of the overlapped mode")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app.add_flag("--augment", o.augment, "Warp every sample anew each time: rotation, shift, scale");
-  app.add_option(
-         "--bus", o.bus,
-         "On the CPU device: copies take the time of a bus of so many GB/s, and no core; 0: "
-         "they are a memcpy")
-      ->check(CLI::Range(0.0, 1000.0))
-      ->capture_default_str();
   add_choice<workload>(app, "--workload", o.fed, "mnist",
                        {{"mnist", workload::mnist}, {"wide", workload::wide}},
                        "wide: images travel as floats, in large batches, which loads the bus");
@@ -121,24 +107,6 @@ command_line parse_command_line(int argc, const char* const* argv) {
       "fused throughout");
   app.add_flag("--graph,!--no-graph", o.graph,
                "On CUDA: replay the step as a graph (default), or launch its kernels");
-  const std::map<std::string, precision_choice> precision_words{{"fp32", precision_choice::fp32},
-                                                                {"fp16", precision_choice::fp16},
-                                                                {"bf16", precision_choice::bf16}};
-  auto* precision = add_choice<precision_choice>(
-      app, "--precision", o.step.precision, "fp32", precision_words,
-      "What operands of products are rounded to; sums, parameters and Adam stay in float. fp16 "
-      "has a gradient scaler. On CUDA with --kernels thrust");
-  app.add_option("--accumulate", o.step.accumulate,
-                 "Batches of a step; on CUDA with --kernels thrust")
-      ->check(CLI::Range(1, 10'000))
-      ->capture_default_str();
-  auto* table =
-      app.add_flag("--steps-table", o.steps_table,
-                   "On CUDA: the time of a step with each --kernels, without and with graph");
-  auto* variants = app.add_flag(
-      "--variants", o.variants,
-      "After the four ways, the overlapped loop in fp16, in bf16, with 4 batches a step, and with "
-      "images that travel as float, half, bfloat16 and int8: a row each");
   app.add_option("--mode", mode, "Which of the four ways")
       ->check(CLI::IsMember({"all", "serial", "workers", "overlapped", "resident"}))
       ->capture_default_str();
@@ -152,28 +120,11 @@ command_line parse_command_line(int argc, const char* const* argv) {
   app.add_option("--json", json, "Write the results to this file; its keys stand in the README")
       ->check(require_writable);
 
-  auto* seeds = app.add_option("--seeds", o.seeds, "Several, as 1,2,3: all is run with each")
-                    ->check(require_word)
-                    ->excludes(seed);
-  auto* counts = app.add_option("--worker-counts", o.worker_counts, "Several, as 1,4,16: likewise")
-                     ->check(CLI::Range(0, 256))
-                     ->excludes(workers);
-  auto* precisions = app.add_option_function<std::vector<std::string>>(
-                            "--precisions",
-                            [&](const std::vector<std::string>& words) {
-                              for (const std::string& word : words)
-                                o.precisions.push_back(precision_words.at(word));
-                            },
-                            "Several, as fp32,bf16: likewise, all with --kernels thrust")
-                         ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
-                         ->excludes(precision);
-  const std::vector<CLI::Option*> lists{seeds, counts, precisions};
-  for (CLI::Option* list : lists) {
-    list->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    list->excludes(table)->excludes(variants);
-    for (CLI::Option* other : lists)
-      if (other != list) list->excludes(other);
-  }
+  app.add_option("--seeds", o.seeds, "Several, as 1,2,3: all is run with each")
+      ->check(require_word)
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->excludes(seed);
 
   try {
     app.parse(argc, argv);
@@ -182,24 +133,8 @@ command_line parse_command_line(int argc, const char* const* argv) {
     return result;
   }
 
-  const bool needs_thrust = !o.step.is_plain() || !o.precisions.empty();
-  const char* wrong = nullptr;
-  if (!o.step.is_plain() && o.steps_table) {
-    wrong = "--precision, --accumulate: not with --steps-table";
-  } else if (o.variants && (!o.step.is_plain() || o.steps_table)) {
-    wrong = "--variants: not with --precision, --accumulate or --steps-table";
-  } else if (needs_thrust && kernels->count() != 0 && o.kernels != kernel_choice::thrust) {
-    wrong =
-        "--precisions, --precision, --accumulate: with --kernels thrust alone: the others are "
-        "whole "
-        "steps in float";
-  } else if (o.fed == workload::wide && o.augment) {
-    wrong = "--augment: not with --workload wide";
-  } else if (o.bus > 0 && o.device == device_choice::cuda) {
-    wrong = "--bus: not with --device cuda, which has a bus of its own";
-  }
-  if (wrong != nullptr) {
-    std::cerr << wrong << '\n';
+  if (o.fed == workload::wide && o.augment) {
+    std::cerr << "--augment: not with --workload wide\n";
     result.exit_status = 1;
     return result;
   }
@@ -207,7 +142,6 @@ command_line parse_command_line(int argc, const char* const* argv) {
   // The fused kernels are designed for small batches. With large batches, they would be the
   // bottleneck instead of the bus.
   if (o.fed == workload::wide && kernels->count() == 0) o.kernels = kernel_choice::cublas;
-  if (needs_thrust) o.kernels = kernel_choice::thrust;
   if (!data.empty()) o.data = data;
   if (!json.empty()) o.json = json;
   for (const technique t : all_techniques) {
@@ -218,60 +152,11 @@ command_line parse_command_line(int argc, const char* const* argv) {
 
 std::vector<options> rows_of(const options& chosen) {
   std::vector<options> rows;
-  options row = chosen;
-  if (chosen.steps_table) {
-    row.device = device_choice::cuda;
-    row.modes = {technique::overlapped, technique::resident};
-    for (const auto kernels :
-         {kernel_choice::thrust, kernel_choice::cublas, kernel_choice::fused}) {
-      for (const bool graph : {false, true}) {
-        row.kernels = kernels;
-        row.graph = graph;
-        rows.push_back(row);
-      }
-    }
+  for (const std::uint64_t seed : chosen.seeds) {
+    rows.push_back(chosen);
+    rows.back().seed = seed;
   }
-  const auto add = [&](auto& changed, const auto& values) {
-    for (const auto& value : values) {
-      changed = value;
-      rows.push_back(row);
-    }
-  };
-  add(row.seed, chosen.seeds);
-  add(row.workers, chosen.worker_counts);
-  add(row.step.precision, chosen.precisions);
   return rows;
-}
-
-std::vector<options> variants_of(const options& chosen, bool is_on_cuda) {
-  options plain = chosen;
-  plain.modes = {technique::overlapped};
-  plain.costs = false;
-  plain.json = std::nullopt;
-
-  std::vector<options> runs;
-  options other = plain;
-  other.kernels = kernel_choice::thrust;
-  const auto add_step = [&](const step_options& step) {
-    other.step = step;
-    runs.push_back(other);
-  };
-  if (is_on_cuda) add_step({});
-  add_step({.precision = precision_choice::fp16});
-  add_step({.precision = precision_choice::bf16});
-  add_step({.accumulate = 4});
-
-  if (plain.augment) return runs;  // augmentation produces bytes
-  if (plain.fed != workload::wide) {
-    plain.fed = workload::wide;
-    plain.kernels = kernel_choice::cublas;
-    runs.push_back(plain);
-  }
-  for (const auto travel : {travel_choice::half, travel_choice::bfloat16, travel_choice::int8}) {
-    plain.travel = travel;
-    runs.push_back(plain);
-  }
-  return runs;
 }
 
 }  // namespace mlp

@@ -52,7 +52,7 @@ std::optional<double> above_bound(const options& chosen, const results& found,
 
 std::optional<bound> least_of(const options& chosen, const results& found) {
   if (!found.costs) return std::nullopt;
-  return bound_of(*found.costs, chosen.workers, found.cores, found.device.on_cores());
+  return bound_of(*found.costs, chosen.workers, found.cores, found.device.kind == "host");
 }
 
 std::string described(const device_info& device) {
@@ -61,15 +61,6 @@ std::string described(const device_info& device) {
          std::to_string(device.multiprocessors) + " multiprocessors, driver for CUDA " +
          device.driver + ", runtime " + device.runtime + "), " + device.kernels + " kernels" +
          (device.graph ? ", as graphs" : "");
-}
-
-/// Returns the display name of a variant, such as "fp16", "4 a step" or "as half".
-std::string variant_name(const options& chosen, const options& variant) {
-  if (variant.step.accumulate > 1) return std::to_string(variant.step.accumulate) + " a step";
-  if (variant.fed != chosen.fed || variant.travel != chosen.travel) {
-    return "as " + std::string{name_of(variant.travel)};
-  }
-  return std::string{name_of(variant.step.precision)};
 }
 
 std::string fixed(std::optional<double> value, int digits, const char* unit = "") {
@@ -81,24 +72,19 @@ std::string fixed(std::optional<double> value, int digits, const char* unit = ""
 
 }  // namespace
 
-void print_report(std::ostream& out, const options& chosen, const results& found,
-                  const std::vector<measured_step>& variants) {
+void print_report(std::ostream& out, const options& chosen, const results& found) {
   out << "data    " << found.data_name;
   if (!found.data_directory.empty()) out << " in " << found.data_directory;
   out << ", " << found.train_samples << " + " << found.test_samples
       << (chosen.augment ? ", augmented" : "")
       << (chosen.fed == workload::wide ? ", as floats" : "") << '\n'
       << "device  " << described(found.device) << ", " << found.cores << " cores, "
-      << chosen.workers << (chosen.workers == 1 ? " worker" : " workers") << ", prefetch "
-      << chosen.prefetch << ", depth " << chosen.depth << '\n'
+      << chosen.workers << (chosen.workers == 1 ? " worker" : " workers") << ", depth "
+      << chosen.depth << '\n'
       << "because " << found.device.why << '\n'
       << "build   " << found.build << '\n'
       << "run     " << chosen.epochs << " epochs of " << found.batches_per_epoch << " steps, batch "
       << chosen.batch << ", seed " << chosen.seed;
-  if (!chosen.step.is_plain()) {
-    out << ", " << name_of(chosen.step.precision) << ", " << chosen.step.accumulate
-        << (chosen.step.accumulate == 1 ? " batch a step" : " batches a step");
-  }
   if (chosen.repeat > 1) out << "; medians of " << chosen.repeat << " runs";
   out << "\n\n";
 
@@ -124,15 +110,6 @@ void print_report(std::ostream& out, const options& chosen, const results& found
     const double seconds = median(found.one_batch);
     row("one batch", fixed(seconds, 3), fixed(seconds / static_cast<double>(chosen.epochs), 3), "",
         fixed(ratio(seconds, seconds_of(found, technique::resident)), 3), "", "");
-  }
-
-  for (const auto& [how, measured, is_complete] : variants) {
-    const mode_result& mode = measured.modes.front();
-    const double seconds = median(mode.seconds);
-    row(variant_name(chosen, how), fixed(seconds, 3),
-        fixed(seconds / static_cast<double>(how.epochs), 3),
-        fixed(ratio(seconds_of(found, technique::serial), seconds), 2, "x"), "",
-        fixed(mode.epoch_losses.back(), 5), fixed(100.0 * mode.accuracy, 2, " %"));
   }
 
   out << '\n';
@@ -216,14 +193,9 @@ nlohmann::ordered_json json_of(const options& chosen, const results& found, bool
                {{"epochs", chosen.epochs},
                 {"batch", chosen.batch},
                 {"workers", chosen.workers},
-                {"prefetch", chosen.prefetch},
                 {"depth", chosen.depth},
                 {"augment", chosen.augment},
-                {"precision", name_of(chosen.step.precision)},
-                {"accumulate", chosen.step.accumulate},
-                {"bus", chosen.bus},
                 {"workload", chosen.fed == workload::wide ? "wide" : "mnist"},
-                {"travel", chosen.fed == workload::wide ? json(name_of(chosen.travel)) : json{}},
                 {"seed", chosen.seed},
                 {"repeat", chosen.repeat}}},
               {"batches_per_epoch", found.batches_per_epoch},
@@ -245,38 +217,13 @@ void write(const std::filesystem::path& path, const nlohmann::ordered_json& what
 
 }  // namespace
 
-void write_json(const options& chosen, const results& found, bool is_complete,
-                const std::vector<measured_step>& variants) {
-  auto all = json_of(chosen, found, is_complete);
-  for (const measured_step& one : variants) {
-    all["variants"].push_back(json_of(one.chosen, one.found, one.is_complete));
-  }
-  write(*chosen.json, all);
+void write_json(const options& chosen, const results& found, bool is_complete) {
+  write(*chosen.json, json_of(chosen, found, is_complete));
 }
 
-void print_last_step(std::ostream& out, const std::vector<measured_step>& rows) {
-  std::optional<double> before;
-  if (rows.size() == 1) {
-    out << "| kernels | graph | us a step, overlapped | us a step, resident | gain | fed/resident "
-           "| "
-           "final loss | accuracy |\n|---|---|---|---|---|---|---|---|\n";
-  } else {
-    const measured_step& last = rows.at(rows.size() - 2);
-    before = step_of(last.chosen, last.found, technique::resident);
-  }
-  const auto& [chosen, found, is_complete] = rows.back();
-  const auto fed = step_of(chosen, found, technique::overlapped);
-  const auto floor = step_of(chosen, found, technique::resident);
-  out << "| " << name_of(chosen.kernels) << " | " << (chosen.graph ? "yes" : "no") << " | "
-      << fixed(fed, 2) << " | " << fixed(floor, 2) << " | " << fixed(ratio(before, floor), 2, "x")
-      << " | " << fixed(ratio(fed, floor), 3) << " | "
-      << fixed(found.modes.back().epoch_losses.back(), 5) << " | "
-      << fixed(100.0 * found.modes.back().accuracy, 2, " %") << " |" << std::endl;
-}
-
-void write_steps_json(const std::vector<measured_step>& rows) {
+void write_rows_json(const std::vector<measured_row>& rows) {
   auto all = nlohmann::ordered_json::array();
-  for (const measured_step& one : rows) {
+  for (const measured_row& one : rows) {
     all.push_back(json_of(one.chosen, one.found, one.is_complete));
   }
   write(*rows.front().chosen.json, all);

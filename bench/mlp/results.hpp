@@ -55,9 +55,6 @@ struct stage_costs {
   double compute = 0.0;
 };
 
-/// The tasks that occupy the cores of the machine.
-enum class core_use { reads, reads_and_steps, everything };
-
 /// The device of the training.
 struct device_info {
   std::string kind = "host";        ///< "host" or "cuda"
@@ -66,26 +63,20 @@ struct device_info {
   std::string runtime{};            ///< version of the CUDA runtime
   std::string capability{};         ///< compute capability of the GPU
   std::size_t multiprocessors = 0;
-  std::string kernels{};    ///< kernels of a step; empty for the CPU device
-  bool graph = false;       ///< true if steps are replayed as CUDA graphs
-  bool models_bus = false;  ///< true if copies on the CPU device take time but no core
-  std::string why{};        ///< reason for the choice of this device
-
-  [[nodiscard]] core_use on_cores() const {
-    if (kind != "host") return core_use::reads;
-    return models_bus ? core_use::reads_and_steps : core_use::everything;
-  }
+  std::string kernels{};  ///< kernels of a step; empty for the CPU device
+  bool graph = false;     ///< true if steps are replayed as CUDA graphs
+  std::string why{};      ///< reason for the choice of this device
 };
 
 /// The minimum time per batch in microseconds that the stages permit, and the stage that determines
-/// it.
+/// it. The steps and copies of the CPU device occupy cores, and those of a GPU do not.
 struct bound {
   double microseconds = 0.0;
   std::string_view limit;
 };
 
 [[nodiscard]] inline bound bound_of(const stage_costs& cost, std::size_t workers, std::size_t cores,
-                                    core_use on_cores = core_use::everything) {
+                                    bool is_on_host = true) {
   const auto readers = static_cast<double>(std::clamp<std::size_t>(workers, 1, cores));
   bound max{cost.load / readers, "load"};
   const auto consider = [&](double microseconds, std::string_view limit) {
@@ -93,9 +84,8 @@ struct bound {
   };
   consider(cost.copy, "copy");
   consider(cost.compute, "compute");
-  if (on_cores != core_use::reads) {
-    const double copy = on_cores == core_use::everything ? cost.copy : 0;
-    consider((cost.load + copy + cost.compute) / static_cast<double>(cores), "cores");
+  if (is_on_host) {
+    consider((cost.load + cost.copy + cost.compute) / static_cast<double>(cores), "cores");
   }
   return max;
 }

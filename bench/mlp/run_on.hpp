@@ -51,8 +51,8 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
   device.make_current();
   const auto stream = Backend::make_stream(device);
 
-  trainer<Backend> trained{device,        backend,      stream,      chosen.batch,
-                           chosen.epochs, train.size(), chosen.seed, chosen.step};
+  trainer<Backend> trained{device,        backend,      stream,     chosen.batch,
+                           chosen.epochs, train.size(), chosen.seed};
   sample_store<device_type, pixel> test{device, test_data.size()};
   test.fill(0, test_data, {}, stream);
   std::optional<resident_set<Backend, pixel>> resident;
@@ -85,7 +85,7 @@ void run_modes(const typename Backend::device_type& device, const Backend& backe
       case technique::workers:
         return train_with_workers(train, device, trained, chosen);
       case technique::overlapped: {
-        const fed_run fed = train_travelling(train, device, trained, chosen);
+        const fed_run fed = train_overlapped(train, device, trained, chosen);
         if (mode.limit.empty()) mode.limit = fed.said.str();
         if (fed.said.floor > 0) floors.push_back(1e6 * fed.said.floor);
         return fed.seconds;

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "kernels.hpp"
 
@@ -17,29 +16,6 @@ namespace mlp {
 
 /// Selects if a product transposes a matrix.
 enum class transpose { no, yes };
-
-/// The type to which operands of products are rounded.
-enum class precision_choice {
-  fp32,  ///< no rounding
-  fp16,  ///< half, with scaled losses
-  bf16,  ///< bfloat16
-};
-
-[[nodiscard]] constexpr std::string_view name_of(precision_choice precision) noexcept {
-  constexpr std::string_view names[] = {"fp32", "fp16", "bf16"};
-  return names[static_cast<std::size_t>(precision)];
-}
-
-/// The kind of a step, on any device.
-struct step_options {
-  precision_choice precision = precision_choice::fp32;
-  std::size_t accumulate = 1;  ///< number of batches per step
-
-  /// Returns true for the plain step of `network`, and false for a step of `mixed_steps`.
-  [[nodiscard]] constexpr bool is_plain() const noexcept {
-    return precision == precision_choice::fp32 && accumulate == 1;
-  }
-};
 
 /// The offsets of the parameters. All parameters are in one array, so that Adam is a single pass.
 /// Weights are outputs x inputs, column-major. All offsets are multiples of 16 floats.

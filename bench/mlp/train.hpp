@@ -6,14 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include <penstock/data/reader.hpp>
 #include <penstock/penstock.hpp>
-#include <penstock_ext/narrow/half.hpp>
-#include <penstock_ext/narrow/narrowed.hpp>
 #include <penstock_ext/report/diagnose.hpp>
 
 #include "options.hpp"
@@ -40,10 +36,9 @@ template <class Loop>
 [[nodiscard]] inline penstock::loader_options loader_options_of(const options& chosen) {
   return {.batch_size = chosen.batch,
           .workers = chosen.workers,
-          .prefetch = chosen.prefetch,
+          .prefetch = 8,
           .seed = chosen.seed,
-          .last_batch = penstock::last_batch::keep,
-          .tuning = {.chunk = chosen.chunk}};
+          .last_batch = penstock::last_batch::keep};
 }
 
 /// Runs a step on a batch in device memory.
@@ -102,15 +97,13 @@ struct fed_run {
 };
 
 /// Workers read into pinned slots, and the next batches are copied during the current step.
-/// `transforms` process a batch after its copy.
-template <class Data, class Backend, class... Transforms>
+template <class Data, class Backend>
 fed_run train_overlapped(const Data& data, const typename Backend::device_type& device,
-                         trainer<Backend>& trained, const options& chosen,
-                         const Transforms&... transforms) {
+                         trainer<Backend>& trained, const options& chosen) {
   namespace ps = penstock;
   ps::loader loader{data, order_of(chosen), device, loader_options_of(chosen)};
   const ps::transfer_options copies{.depth = chosen.depth};
-  ps::transfer feed{loader, trained.stream(), transforms..., copies};
+  ps::transfer feed{loader, trained.stream(), copies};
   trained.restart([&] {
     const std::size_t full = std::min<std::size_t>(chosen.batch, data.size());
     std::size_t rehearsed = 0;
@@ -211,31 +204,6 @@ double repeat_one_batch(const resident_set<Backend, Pixel>& set, std::size_t sam
     }
     device.synchronize(trained.stream());
   });
-}
-
-/// Runs the overlapped loop on images that are copied as `chosen.travel` and converted back on the
-/// device. Bytes are copied unchanged.
-template <class Data, class Backend>
-fed_run train_travelling(const Data& data, const typename Backend::device_type& device,
-                         trainer<Backend>& trained, const options& chosen) {
-  namespace ps = penstock;
-  if constexpr (std::is_same_v<pixel_of<Data>, float>) {
-    const auto narrow = [&](auto narrowed) {
-      return train_overlapped(data | std::move(narrowed), device, trained, chosen,
-                              Backend::widening());
-    };
-    switch (chosen.travel) {
-      case travel_choice::half:
-        return narrow(ps::narrowed<"image", ps::half>());
-      case travel_choice::bfloat16:
-        return narrow(ps::narrowed<"image", ps::bfloat16>());
-      case travel_choice::int8:
-        return narrow(ps::narrowed<"image", std::int8_t>());
-      case travel_choice::as_they_are:
-        break;
-    }
-  }
-  return train_overlapped(data, device, trained, chosen);
 }
 
 }  // namespace mlp

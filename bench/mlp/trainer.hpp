@@ -72,17 +72,15 @@ class trainer {
   /// Constructs a trainer for runs of `epochs` epochs with `samples` samples, with all work on
   /// `stream`.
   trainer(const device_type& device, const Backend& backend, stream_ref stream,
-          std::size_t batch_size, std::size_t epochs, std::size_t samples, std::uint64_t seed,
-          const step_options& how = {})
+          std::size_t batch_size, std::size_t epochs, std::size_t samples, std::uint64_t seed)
       : device_(device),
         backend_(backend),
         stream_(stream),
         batch_size_(batch_size),
         epochs_(epochs),
         samples_(samples),
-        accumulate_(how.accumulate),
         initial_(initial_parameters(seed)),
-        network_(device, backend, batch_size, how),
+        network_(device, backend, batch_size),
         losses_(device, epochs * samples) {
     restart();
   }
@@ -105,23 +103,15 @@ class trainer {
     rewind();
   }
   /// Restores the initial parameters. Later steps must use the same slots.
-  void rewind() {
-    network_.assign(initial_, stream_);
-    parts_ = 0;
-    seen_ = 0;
-  }
+  void rewind() { network_.assign(initial_, stream_); }
 
-  /// Trains on `count` samples in device memory. If a step consists of several batches, its last
-  /// batch or the last batch of the epoch ends it. Until `restart` is called, each combination of
-  /// slot and count must always refer to the same addresses. See `network::train` for `before`.
+  /// Trains on `count` samples in device memory. Until `restart` is called, each combination of slot
+  /// and count must always refer to the same addresses. See `network::train` for `before`.
   template <class Pixel, class Before = nothing_before>
   void step(std::size_t slot, const Pixel* images, const std::uint8_t* labels, std::size_t count,
             const Before& before = {}) {
-    seen_ += count;
-    const bool ends = ++parts_ == accumulate_ || seen_ >= samples_;
-    step_as(ends, slot, images, labels, count, before);
-    if (ends) parts_ = 0;
-    if (seen_ >= samples_) seen_ = 0;
+    backend_.replay(slot, count, stream_,
+                    [&](stream_ref on) { enqueue(images, labels, count, on, before); });
   }
 
   /// Runs steps of all occurring sizes on a slot with a full batch. `before_of(count)` returns the
@@ -134,9 +124,8 @@ class trainer {
       const auto before = before_of(count);
       // Runs once without a graph, because modules that are loaded on first use cannot be loaded
       // during a capture.
-      enqueue(images, labels, count, stream_, before, true);
-      step_as(true, slot, images, labels, count, before);
-      if (accumulate_ > 1) step_as(false, slot, images, labels, count, before);
+      enqueue(images, labels, count, stream_, before);
+      step(slot, images, labels, count, before);
     }
     device_.synchronize(stream_);
   }
@@ -168,9 +157,6 @@ class trainer {
     return means;
   }
 
-  /// Waits for the stream and returns the state of the gradient scaler.
-  [[nodiscard]] kernel::scaler_state scaler() const { return network_.scaler(stream_); }
-
   [[nodiscard]] run_trace trace() const {
     run_trace copy{std::vector<float>(losses_.size()), std::vector<float>(shape::parameters)};
     losses_.download(copy.losses, 0, stream_);
@@ -200,19 +186,8 @@ class trainer {
  private:
   template <class Pixel, class Before>
   void enqueue(const Pixel* images, const std::uint8_t* labels, std::size_t count, stream_ref on,
-               const Before& before, bool ends) {
-    network_.train(images, labels, count, std::span{losses_.data(), losses_.size()}, on, before,
-                   ends);
-  }
-
-  /// Uses separate graphs for batches that end a step and for other batches, as if they were in two
-  /// slots.
-  template <class Pixel, class Before>
-  void step_as(bool ends, std::size_t slot, const Pixel* images, const std::uint8_t* labels,
-               std::size_t count, const Before& before) {
-    const std::size_t captured = accumulate_ == 1 ? slot : 2 * slot + (ends ? 1 : 0);
-    backend_.replay(captured, count, stream_,
-                    [&](stream_ref on) { enqueue(images, labels, count, on, before, ends); });
+               const Before& before) {
+    network_.train(images, labels, count, std::span{losses_.data(), losses_.size()}, on, before);
   }
 
   void sum(std::size_t first, std::size_t count, double* to) const {
@@ -227,9 +202,6 @@ class trainer {
   std::size_t batch_size_;
   std::size_t epochs_;
   std::size_t samples_;
-  std::size_t accumulate_;
-  std::size_t parts_ = 0;  // number of batches in the current step so far
-  std::size_t seen_ = 0;   // number of samples in the epoch so far
   std::vector<float> initial_;
   network<Backend> network_;
   device_array<float, device_type> losses_;

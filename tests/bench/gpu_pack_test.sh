@@ -18,7 +18,7 @@ rm -rf "${folder:?}"
 mkdir -p "$folder"
 # The programs are only started, so they need not be fast.
 export CMAKE_ARGS="-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DCMAKE_CUDA_FLAGS_RELEASE=-O0 ${CMAKE_ARGS:-}"
-programs=(penstock_cuda_transfer_bench penstock_cuda_on_device_bench penstock_cuda_narrowed_bench
+programs=(penstock_cuda_transfer_bench penstock_cuda_narrowed_bench
   penstock_cuda_graph_wait_bench penstock_gpu_torch)
 if bash "$root/bench/gpu_pack.sh" "$folder/none" --build "$folder/build" --only penstock_none \
   2>"$folder/log"; then

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -29,7 +28,6 @@ PROGRAMS = [
     "penstock_mlp_gpu_tests",
     "penstock_cuda_transfer_bench",
     "penstock_cuda_graph_wait_bench",
-    "penstock_cuda_on_device_bench",
     "penstock_cuda_narrowed_bench",
     "penstock_nccl_on_gpu",
     "penstock_nvimgcodec_gpu_tests",
@@ -40,9 +38,8 @@ STEPS = ["smoke", "tests", "torch", "mlp-tests", "nccl", "nvimgcodec", "mlp-cubl
 STEPS += ["memcheck", "initcheck", "leak-check", "memcheck-mlp", "racecheck-fused"]
 STEPS += ["synccheck-fused", "racecheck-cublas"]
 STEPS += ["results", "graph-wait", "bulk", "registered", "example", "example-augment"]
-STEPS += ["transfer", "on-device", "narrowed"]
-STEPS += ["mlp-modes", "mlp-seeds", "mlp-augment", "mlp-wide", "mlp-workers"]
-STEPS += ["mlp-no-graph", "mlp-precisions", "mlp-steps-table", "pytorch"]
+STEPS += ["transfer", "narrowed"]
+STEPS += ["mlp-modes", "mlp-seeds", "mlp-augment", "mlp-wide", "mlp-no-graph", "pytorch"]
 STEPS += ["tests-contract", "tests-fault"]
 
 # A stub for all programs. BREAK is a list of STEP:HOW.
@@ -83,14 +80,12 @@ esac
 table=
 while [ $# -gt 0 ]; do
   case $1 in
-    --steps-table) table=-table ;;
-    --seeds | --worker-counts | --precisions) table=${1/-/} ;;
+    --seeds) table=-seeds ;;
     --json) file=$2; shift ;;
   esac
   shift
 done
 kind=${0##*/}
-[ "$table" != -table ] || printf '| kernels | graph |\n|---|---|\n| fused | yes |\n'
 if [ "$how" = killed ]; then
   part=$FIXTURES/$kind$table-part.json
   [ -e "$part" ] || part=$FIXTURES/$kind$table.json
@@ -195,7 +190,7 @@ def mlp(kind="cuda", modes=("serial", "workers", "overlapped", "resident"), **ch
         }
         for name in modes
     ]
-    options = {"epochs": 5, "batch": 64, "workers": 8, "seed": 1, "precision": "fp32", **chosen}
+    options = {"epochs": 5, "batch": 64, "workers": 8, "seed": 1, **chosen}
     return {
         "device": {"kind": kind},
         "options": options,
@@ -204,14 +199,9 @@ def mlp(kind="cuda", modes=("serial", "workers", "overlapped", "resident"), **ch
     }
 
 
-def mlp_lists():
-    """Returns the output of the MLP for several experiments in one process, by option."""
-    fed, steps = ("overlapped",), ("resident",)
-    return {
-        "seeds": [mlp(modes=fed, seed=n) for n in (1, 2, 3, 4, 5)],
-        "worker-counts": [mlp(modes=fed, workers=n) for n in (1, 4, 16)],
-        "precisions": [mlp(modes=steps, precision=p) for p in ("fp32", "fp16", "bf16")],
-    }
+def mlp_seeds():
+    """Returns the output of the MLP for several experiments in one process."""
+    return [mlp(modes=("overlapped",), seed=n) for n in (1, 2, 3, 4, 5)]
 
 
 def transfer():
@@ -268,13 +258,11 @@ class Place:
         for name, found in (
             ("penstock_cuda_transfer_bench", transfer()),
             ("penstock_cuda_graph_wait_bench", transfer()),
-            ("penstock_cuda_on_device_bench", transfer()),
             ("penstock_cuda_narrowed_bench", transfer()),
             ("penstock_mlp_bench", mlp()),
             ("penstock_mlp_bench-host", mlp("host")),
-            ("penstock_mlp_bench-table", [mlp()] * 6),
-            *((f"penstock_mlp_bench-{name}", rows) for name, rows in mlp_lists().items()),
-            *((f"penstock_mlp_bench-{name}-part", rows[:2]) for name, rows in mlp_lists().items()),
+            ("penstock_mlp_bench-seeds", mlp_seeds()),
+            ("penstock_mlp_bench-seeds-part", mlp_seeds()[:2]),
             ("pytorch", pytorch()),
         ):
             write(fixtures / f"{name}.json", json.dumps(found), False)
@@ -346,10 +334,8 @@ class Script(unittest.TestCase):
         self.assertIn("Stub GPU, driver 580.00, driver for CUDA 13.0, runtime 13.0", said)
         self.assertIn("accuracy, median of five seeds: 0.975 ", said)
         runs = [line[:14].strip() for line in said.splitlines() if " overlapped " in line]
-        for name in (*(f"seed {n}" for n in range(1, 6)), *(f"workers {n}" for n in (1, 4, 16))):
+        for name in (f"seed {n}" for n in range(1, 6)):
             self.assertEqual(runs.count(name), 1, said)
-        precisions = re.findall(r"^precision (\S+) +resident ", said, re.M)
-        self.assertEqual(precisions, ["fp32", "fp16", "bf16"])
         self.assertEqual(report["commit"], "abc1234")
         self.assertEqual(report["pack"]["nvcc"], "13.0")
         # Checks that only a few files are written, so that a user can easily send them back.
@@ -371,7 +357,7 @@ class Script(unittest.TestCase):
             name: self.packed(
                 f"{name}_BENCH_ON_FAKE", f"penstock_cuda_{name.lower()}_bench", '--quick "$@"'
             )
-            for name in ("TRANSFER", "GRAPH_WAIT", "ON_DEVICE", "NARROWED")
+            for name in ("TRANSFER", "GRAPH_WAIT", "NARROWED")
         }
         few = "--samples 4 --batch 4 --test-samples 4 --epochs 1 --repeat 1 --no-costs"
         has_mlp = self.packed("MLP_ON_FAKE", "penstock_mlp_bench", f'"$@" {few}')
@@ -399,8 +385,6 @@ class Script(unittest.TestCase):
             # The fake changes no nodes of graphs, and its streams wait for no values.
             unknown = {"the graph waits", "the graph copies", "the stream waits for a value"}
             self.assertEqual(failed, unknown)
-        if measured["ON_DEVICE"]:
-            self.assertTrue(any(r["name"] == "on_device" for r in report["on_device"]["rows"]))
         if measured["NARROWED"]:
             travel = {row["name"]: row["bytes"] for row in report["narrowed"]["rows"]}
             self.assertEqual(travel["half, widened"], travel["float"] / 2)
@@ -410,7 +394,7 @@ class Script(unittest.TestCase):
             self.assertRegex(said, r"narrowed +bytes, widened +\d")
         counted = {s["name"]: s["tests"] for s in report["steps"]}
         if has_mlp:
-            self.check_mlp(report, said)
+            self.check_mlp(report)
             self.assertEqual(counted["mlp-tests"], 6)
             self.assertEqual(counted["racecheck-fused"], 6)
         if has_tests:
@@ -420,17 +404,14 @@ class Script(unittest.TestCase):
             # The test of faults runs in a parent and a child.
             self.assertEqual((counted["tests-contract"], counted["tests-fault"]), (1, 2))
 
-    def check_mlp(self, report, said):
+    def check_mlp(self, report):
         modes = {m["technique"] for m in report["mlp"]["modes"]["modes"]}
         self.assertEqual(modes, {"serial", "workers", "overlapped", "resident"})
         runs = dict(gpu_report.mlp_runs(report["mlp"]))
-        several = [*(f"seed {n}" for n in range(1, 6)), *(f"workers {n}" for n in (1, 4, 16))]
-        several += [f"precision {name}" for name in ("fp32", "fp16", "bf16")]
-        self.assertEqual([name for name in runs if " " in name], several)
-        found = [*runs.values(), *report["mlp_steps"]]
-        self.assertEqual({(f["device"]["kind"], f["complete"]) for f in found}, {("cuda", True)})
-        self.assertEqual(len(report["mlp_steps"]), 6)
-        self.assertIn("\n| fused | yes | ", said)
+        seeds = [f"seed {n}" for n in range(1, 6)]
+        self.assertEqual([name for name in runs if " " in name], seeds)
+        found = {(f["device"]["kind"], f["complete"]) for f in runs.values()}
+        self.assertEqual(found, {("cuda", True)})
 
     def test_a_pack_without_nccl_is_green_and_says_so(self):
         (self.place.pack / "bin" / "penstock_nccl_on_gpu").unlink()
@@ -483,10 +464,10 @@ class Script(unittest.TestCase):
         self.assertEqual(list(ended), STEPS)
         skipped = {name for name in STEPS if ended[name] != "failed: status 3"}
         self.assertEqual({ended[name] for name in skipped}, {"left out"}, said)
-        self.assertLessEqual(skipped, {"mlp-precisions", "mlp-steps-table", "racecheck-cublas"})
+        self.assertLessEqual(skipped, {"racecheck-cublas"})
 
     def test_one_broken_step_makes_it_red_and_changes_no_other(self):
-        some = ("smoke", "mlp-cublas", "mlp-steps-table", "pytorch", "tests", "racecheck-cublas")
+        some = ("smoke", "mlp-cublas", "mlp-seeds", "pytorch", "tests", "racecheck-cublas")
         for breakage, status, report, said in self.broken(f"{step}:fail" for step in some):
             step = breakage.split(":")[0]
             self.assertEqual(status, 1, breakage)
@@ -514,11 +495,10 @@ class Script(unittest.TestCase):
         ended = {s["name"]: s["ended"] for s in report["steps"]}
         self.assertEqual({ended[name] for name in STEPS if name not in kept}, {"passed"}, said)
         self.assertIn(f", {len(kept)} partial, ", said)
-        names = {"mlp-steps-table": "mlp_steps"}
         for step in kept:
             self.assertRegex(ended[step], "^partial: (time limit|status 137)$", step)
-            if not step.startswith("mlp-") or step in names:
-                self.assertTrue(report[names.get(step, step.replace("-", "_"))], step)
+            if not step.startswith("mlp-"):
+                self.assertTrue(report[step.replace("-", "_")], step)
                 continue
             found = report["mlp"][step[len("mlp-"):]]
             if isinstance(found, list):  # the runs before the kill
@@ -556,7 +536,7 @@ class Script(unittest.TestCase):
             "tests-fault:skip": "failed: skipped beside a GPU",
             "mlp-tests:skip": "failed: skipped beside a GPU",
             "transfer:nothing": "failed: no JSON",
-            "on-device:cut-off": "failed: no JSON",
+            "bulk:cut-off": "failed: no JSON",
             "narrowed:nothing": "failed: no JSON",
             "nccl:nothing": "failed: no test ran",
             "nccl:skip": "failed: skipped beside a GPU",
@@ -608,8 +588,8 @@ class Script(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertEqual(list(ended), STEPS)
         self.assertEqual((ended["pytorch"], ended["torch"]), ("absent", "absent"))
-        self.assertRegex(said, "LEFT OUT: torch, nccl, mlp-cublas, .*mlp-precisions, ")
-        for name in ("mlp-cublas", "mlp-precisions", "mlp-steps-table", "racecheck-cublas", "racecheck-fused"):
+        self.assertRegex(said, "LEFT OUT: torch, nccl, mlp-cublas, ")
+        for name in ("mlp-cublas", "racecheck-cublas", "racecheck-fused"):
             self.assertEqual(ended[name], "left out")
         commands = {s["name"]: s["command"] for s in report["steps"]}
         self.assertIn("--kernels fused", commands["mlp-wide"])
@@ -703,7 +683,7 @@ class RealPrograms(unittest.TestCase):
             {"what": what, "value": value, "target": target, "met": True}
             for what, value, target, _ in gpu_report.targets_of(made)
         ]
-        return made, "\n".join(gpu_report.lines_of(made, []))
+        return made, "\n".join(gpu_report.lines_of(made))
 
     def test_a_group_by_itself_and_one_that_there_is_not(self):
         found = self.program("TRANSFER_BENCH_ON_FAKE", "--quick", "--group", "pinning")
@@ -748,7 +728,7 @@ class RealPrograms(unittest.TestCase):
     def group_of(row):
         """Returns the measurement group of a row. A group may name its rows differently."""
         loads = row["name"].startswith("loader, ")
-        return "loaders" if loads else row["group"].replace("launch, L2", "on_device")
+        return "loaders" if loads else row["group"]
 
     def measured(self, found, but_of=()):
         failed = self.failed(found)
@@ -759,7 +739,7 @@ class RealPrograms(unittest.TestCase):
         # Calls that cannot fail, because they do not call the driver or the program requires them.
         never = "cudaPeekAtLastError cudaGetLastError cudaInitDevice cudaGetDeviceCount"
         seen = set()
-        for program in ("TRANSFER", "NARROWED", "ON_DEVICE"):
+        for program in ("TRANSFER", "NARROWED"):
             listed = Path(f"{self.file}.{program}")
             whole, status, said = self.bench(program=program, PENSTOCK_LIST_CALLS=str(listed))
             self.assertEqual((status, whole["complete"]), (0, True), said)
@@ -840,31 +820,6 @@ class RealPrograms(unittest.TestCase):
         self.assertGreaterEqual(gpu_report.rows_of(found), 3)
         self.assertEqual([one["options"]["seed"] for one in found], [*range(1, len(found) + 1)])
         self.assertEqual({one["complete"] for one in found[:-1]}, {True})
-
-    def test_an_experiment_of_the_mlp_that_fails_ends_its_row_alone(self):
-        path = os.environ.get("MLP")
-        if not path:
-            self.skipTest("no MLP")
-        command = [path, "--device", "host", "--samples", "16", "--test-samples", "16"]
-        command += ["--batch", "16", "--epochs", "1", "--mode", "workers", "--no-costs"]
-        command += ["--worker-counts", "1,256,2", "--json", self.file]
-
-        def no_room_for_256_stacks():
-            most = resource.getrlimit(resource.RLIMIT_STACK)[1]
-            resource.setrlimit(resource.RLIMIT_STACK, (1 << 28, most))
-            resource.setrlimit(resource.RLIMIT_AS, (1 << 34, 1 << 34))
-
-        done = subprocess.run(
-            command,
-            preexec_fn=no_room_for_256_stacks,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            universal_newlines=True,
-        )
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("penstock_mlp_bench: ", done.stderr)
-        found = json.loads(Path(self.file).read_text())
-        self.assertEqual([one["options"]["workers"] for one in found], [1, 2])
 
     def mlp_on_fake(self, *words, fails="none:0", **more):
         """Returns experiments, status and text of the MLP with a failing fake runtime call."""

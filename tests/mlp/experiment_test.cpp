@@ -3,7 +3,6 @@
 
 #include <zlib.h>
 
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -11,7 +10,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <penstock_ext/files/file_error.hpp>
@@ -69,26 +67,6 @@ TEST_CASE("the wide workload learns as much as the plain workload", "[mlp]") {
   const auto wide = mlp::run_experiment(chosen, data);
   CHECK(wide.modes[0].epoch_losses == plain.modes[0].epoch_losses);
   CHECK(wide.modes[0].accuracy == plain.modes[0].accuracy);
-}
-
-TEST_CASE("training with images copied as half, bfloat16 or int8 differs only by rounding",
-          "[mlp]") {
-  const auto data = mlp::random_data(300, 50);
-  auto chosen = small();
-  chosen.epochs = 2;
-  chosen.costs = false;
-  chosen.fed = mlp::workload::wide;
-  chosen.modes = {mlp::technique::overlapped};
-  const auto plain = mlp::run_experiment(chosen, data).modes[0];
-  for (const auto& [travel, distance] :
-       {std::pair{mlp::travel_choice::as_they_are, 0.0}, std::pair{mlp::travel_choice::half, 1e-2},
-        std::pair{mlp::travel_choice::bfloat16, 1e-2}, std::pair{mlp::travel_choice::int8, 1e-2}}) {
-    chosen.travel = travel;
-    const auto found = mlp::run_experiment(chosen, data).modes[0];
-    CAPTURE(name_of(travel));
-    CHECK(std::abs(found.epoch_losses[1] - plain.epoch_losses[1]) <= distance);
-    CHECK((found.epoch_losses == plain.epoch_losses) == (distance == 0.0));
-  }
 }
 
 TEST_CASE("results are reported after every run of a mode", "[mlp]") {

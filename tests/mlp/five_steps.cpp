@@ -31,7 +31,6 @@ mlp::options chosen() {
   all.epochs = 1;
   all.batch = batch;
   all.workers = 1;
-  all.prefetch = 2;
   all.seed = 5;
   return all;
 }

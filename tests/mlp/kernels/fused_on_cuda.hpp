@@ -34,7 +34,6 @@ struct digits : mlp::digit_set {
   chosen.epochs = epochs;
   chosen.batch = 16;
   chosen.workers = 1;
-  chosen.prefetch = 2;
   chosen.seed = 5;
   return chosen;
 }
@@ -54,8 +53,8 @@ template <class Backend, class Data>
   using pixel = mlp::pixel_of<Data>;
   device.make_current();
   const auto stream = Backend::make_stream(device);
-  mlp::trainer<Backend> trained{device,        backend,     stream,      chosen.batch,
-                                chosen.epochs, data.size(), chosen.seed, chosen.step};
+  mlp::trainer<Backend> trained{device,        backend,     stream,     chosen.batch,
+                                chosen.epochs, data.size(), chosen.seed};
   mlp::sample_store<typename Backend::device_type, pixel> test{device, tested.size()};
   test.fill(0, tested, {}, stream);
   std::vector<outcome> found;
