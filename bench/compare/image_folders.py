@@ -5,7 +5,6 @@
 
     photos   512 JPEGs, 500 x 375, 4:2:0, quality 90; crops to 224, batches of 64
     large     12 JPEGs, 4000 x 3000, 4:2:0, quality 90; crops to 224, batches of 4
-    small   4096 PNGs, 32 x 32; crops to 32, batches of 64
 
 All images are synthetic: color noise on grids with halving cells, where finer grids are weaker.
 Their spectrum and their size therefore match a photograph's. Equal seeds give equal pixels. Needs
@@ -19,9 +18,8 @@ import numpy as np
 from PIL import Image
 
 KINDS = {
-    "photos": (512, (500, 375), "jpg", 224, 64),
-    "large": (12, (4000, 3000), "jpg", 224, 4),
-    "small": (4096, (32, 32), "png", 32, 64),
+    "photos": (512, (500, 375), 224, 64),
+    "large": (12, (4000, 3000), 224, 4),
 }
 CLASSES = 4
 
@@ -42,21 +40,20 @@ def painted(random, size):
 
 
 def make(kind, folder):
-    count, size, form, side, batch = KINDS[kind]
+    count, size, side, batch = KINDS[kind]
     folder = Path(folder)
     if not (folder / "task").exists():
         random = np.random.default_rng(17)
         for number in range(count):
-            path = folder / "train" / f"class{number % CLASSES}" / f"{number:05}.{form}"
+            path = folder / "train" / f"class{number % CLASSES}" / f"{number:05}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            options = {"quality": 90, "subsampling": "4:2:0"} if form == "jpg" else {}
-            painted(random, size).save(path, **options)
+            painted(random, size).save(path, quality=90, subsampling="4:2:0")
         # Written last, so that this file marks a complete folder.
         (folder / "task").write_text(f"{side} {batch}\n")
     sizes = [path.stat().st_size for path in folder.glob("train/*/*")]
     mean = sum(sizes) / len(sizes) / 1000
     return (
-        f"{len(sizes)} synthetic {form} images of {size[0]} x {size[1]}, {mean:.1f} kB on average, "
+        f"{len(sizes)} synthetic jpg images of {size[0]} x {size[1]}, {mean:.1f} kB on average, "
         f"to {side} x {side} in batches of {batch}"
     )
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """Compares loaders of images from a folder: penstock, Pillow, torchvision, DALI, OpenCV, SPDL.
 
-    python3 images.py --ours PROGRAM --python PYTHON [--kind photos|large|small] [--rounds N]
+    python3 images.py --ours PROGRAM --python PYTHON [--kind photos|large] [--rounds N]
                       [--folder FOLDER] [--json FILE] [--only ROW]...
 
 PROGRAM is penstock_images_peer. PYTHON is an interpreter with the peers' packages: pillow, numpy,
@@ -11,7 +11,6 @@ README.md describes the rows and the measurements.
 """
 
 import math
-import subprocess
 from pathlib import Path
 
 import rounds
@@ -20,7 +19,7 @@ from side_by_side import PER_CPU
 
 HERE = Path(__file__).resolve().parent
 PEERS = ("pillow", "pytorch", "dali", "opencv", "spdl")
-STEP = 64  # as in image_peer.py: the consumer reads every 64th value
+STEP = 64  # as in image_peers.py: the consumer reads every 64th value
 # The peers, and the goals for the ratio of images per second of processor time.
 GOALS = {
     "photos": {
@@ -33,7 +32,7 @@ GOALS = {
         "SPDL/threads:1": 1.5,
     }
 }
-GOALS["large"] = GOALS["small"] = dict.fromkeys(GOALS["photos"])
+GOALS["large"] = dict.fromkeys(GOALS["photos"])
 
 
 def check(rows, side):
@@ -60,13 +59,10 @@ def judge(rows, kind):
         judged.add(ours, named.get(name), "speed", bound, PER_CPU, "a second of processor time")
     two = named.get("penstock/workers:2")
     judged.add(two, ours, "speed", 1.9, label="a second")
-    beside = ("DataLoader_Pillow", "DataLoader_tensor", "DALI_cpu", "OpenCV_area", "SPDL")
-    for name in beside:
-        own = "workers" if "DataLoader" in name else "threads"
-        bound = 3 if name == "DataLoader_Pillow" and kind == "photos" else None
-        judged.add(two, named.get(f"{name}/{own}:2"), "speed", bound, label="a second, two each")
-    for name, bound in (("resize_Pillow", 3.5), ("resize_OpenCV_area", None)):
-        judged.add(named.get("resize_penstock"), named.get(name), "speed", bound, PER_CPU)
+    bound = 3 if kind == "photos" else None
+    beside = named.get("DataLoader_Pillow/workers:2")
+    judged.add(two, beside, "speed", bound, label="a second, two each")
+    judged.add(named.get("resize_penstock"), named.get("resize_Pillow"), "speed", 3.5, PER_CPU)
     return judged.goals
 
 
@@ -98,13 +94,13 @@ def main():
     parser.add_argument("--folder")
     chosen = parser.parse_args()
     folder = chosen.folder or str(HERE.parent.parent / "build" / "compare" / chosen.kind)
-    maker = [chosen.python, str(HERE / "image_folders.py"), chosen.kind, folder]
-    data = subprocess.run(maker, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    data = side_by_side.made(chosen, HERE / "image_folders.py", chosen.kind, folder)
     side = int(Path(folder, "task").read_text().split()[0])
 
     compared = side_by_side.Comparison(
         chosen,
-        {name: HERE / f"{name}_images_peer.py" for name in PEERS},
+        HERE / "image_peers.py",
+        PEERS,
         lambda row: chosen.kind == "photos" or "resize" not in row,
     )
     compared.measure(folder)

@@ -134,11 +134,6 @@ struct seen {
 
 // ---- a row
 
-inline double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 inline std::string number(double value) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), "%.9g", value);
@@ -151,8 +146,7 @@ inline std::string number(double value) {
 /// calls each(add) for every batch. add(seen&) reads the whole batch.
 template <class Make, class Run>
 std::string load(Make make, Run run) {
-  const double before = memory_mib();
-  double max = before;
+  double max = memory_mib();
   double cold = 0;
   std::size_t number_of = 0;
   seen checked;
@@ -166,17 +160,11 @@ std::string load(Make make, Run run) {
   });
 
   seen timed;
-  std::vector<double> warm;
   std::size_t epochs = 0;
   const double cpu_before = cpu_seconds();
   const double start = now();
   while (epochs < min_epochs || now() - start < min_seconds) {
-    const double began = now();
-    bool is_first = true;
-    run(loader, ++epochs, [&](auto&& add) {
-      add(timed);
-      if (std::exchange(is_first, false)) warm.push_back(now() - began);
-    });
+    run(loader, ++epochs, [&](auto&& add) { add(timed); });
   }
   const double seconds = now() - start;
   const double cpu = cpu_seconds() - cpu_before;
@@ -185,27 +173,10 @@ std::string load(Make make, Run run) {
   return R"("group": "load", "items_per_second": )" +
          number(static_cast<double>(timed.samples) / seconds) + R"(, "nanoseconds": )" +
          number(seconds / e * 1e9) + R"(, "cpu_seconds": )" + number(cpu / e) +
-         R"(, "peak_mib": )" + number(max) + R"(, "loader_mib": )" + number(max - before) +
-         R"(, "first_batch_cold_ms": )" + number(cold * 1e3) + R"(, "first_batch_warm_ms": )" +
-         number(median(warm) * 1e3) + R"(, "epochs": )" + std::to_string(epochs) +
-         R"(, "checked": {"samples": )" + std::to_string(checked.samples) + R"(, "values": )" +
-         number(checked.values) + R"(, "labels": )" + std::to_string(checked.labels) + "}";
-}
-
-/// Measures run(), which trains for `epochs` epochs, and then calls accuracy().
-template <class Run, class Accuracy>
-std::string train(std::size_t epochs, std::size_t samples, Run run, Accuracy accuracy) {
-  const double cpu_before = cpu_seconds();
-  const double start = now();
-  run();
-  const double seconds = now() - start;
-  const double cpu = cpu_seconds() - cpu_before;
-  const auto e = static_cast<double>(epochs);
-  return R"("group": "train", "items_per_second": )" +
-         number(e * static_cast<double>(samples) / seconds) + R"(, "nanoseconds": )" +
-         number(seconds / e * 1e9) + R"(, "cpu_seconds": )" + number(cpu / e) +
-         R"(, "peak_mib": )" + number(memory_mib()) + R"(, "epochs": )" + std::to_string(epochs) +
-         R"(, "checked": {"accuracy": )" + number(accuracy()) + "}";
+         R"(, "peak_mib": )" + number(max) + R"(, "first_batch_cold_ms": )" + number(cold * 1e3) +
+         R"(, "epochs": )" + std::to_string(epochs) + R"(, "checked": {"samples": )" +
+         std::to_string(checked.samples) + R"(, "values": )" + number(checked.values) +
+         R"(, "labels": )" + std::to_string(checked.labels) + "}";
 }
 
 /// The name of a row and the function that measures it. The function receives the folder.

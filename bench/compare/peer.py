@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import resource
-import statistics
 import sys
 import time
 from pathlib import Path
@@ -83,8 +82,7 @@ def load(make, consume):
     make() returns an object with an iterator for each epoch. consume(batch) reads every value and
     returns (sum of the values, sum of the labels, samples).
     """
-    before = memory_mib()
-    values, labels, samples, most = 0.0, 0, 0, before
+    values, labels, samples, most = 0.0, 0, 0, memory_mib()
     begin = time.perf_counter()
     loader = make()
     cold = None
@@ -96,15 +94,11 @@ def load(make, consume):
         if number in (1, 450):
             most = max(most, memory_mib())
 
-    warm, epochs, timed = [], 0, 0
+    epochs, timed = 0, 0
     cpu = cpu_seconds()
     start = time.perf_counter()
     while epochs < LEAST_EPOCHS or time.perf_counter() - start < LEAST_SECONDS:
-        begin = time.perf_counter()
-        batches = iter(loader)
-        timed += consume(next(batches))[2]
-        warm.append(time.perf_counter() - begin)
-        for batch in batches:
+        for batch in loader:
             timed += consume(batch)[2]
         epochs += 1
     seconds = time.perf_counter() - start
@@ -116,9 +110,7 @@ def load(make, consume):
         "nanoseconds": seconds / epochs * 1e9,
         "cpu_seconds": cpu / epochs,
         "peak_mib": most,
-        "loader_mib": most - before,
         "first_batch_cold_ms": cold * 1e3,
-        "first_batch_warm_ms": statistics.median(warm) * 1e3,
         "epochs": epochs,
         "checked": {"samples": samples, "values": float(values), "labels": int(labels)},
     }
@@ -157,3 +149,13 @@ def main(rows, versions):
     row = {"name": chosen.row, **rows[chosen.row](chosen.data)}
     json.dump({"versions": versions, "rows": [row]}, sys.stdout)
     print()
+
+
+def main_of(peers):
+    """Runs one of several peers, whose name is the first argument. Each of `peers` is a function
+    that imports its packages and returns its rows and versions."""
+    names = {peer.__name__: peer for peer in peers}
+    if sys.argv[1:2] and sys.argv[1] in names:
+        main(*names[sys.argv.pop(1)]())
+    else:
+        sys.exit(f"the first argument is one of {', '.join(names)}")

@@ -12,7 +12,7 @@
 
 #include <penstock/penstock.hpp>
 
-#include "peer.hpp"
+#include "penstock_peer.hpp"
 
 namespace {
 
@@ -35,12 +35,8 @@ std::string load(std::size_t workers, const std::string& folder) {
                       ps::shuffled{.seed = 1},
                       {.batch_size = compare::batch_size, .workers = workers}};
   };
-  return compare::load(make, [](auto& loader, std::uint64_t epoch, auto each) {
-    for (auto& batch : loader.epoch(epoch)) {
-      each([&](compare::seen& sums) {
-        sums.add(ps::get<"image">(batch).flat(), ps::get<"label">(batch).flat());
-      });
-    }
+  return compare::load_batches(make, [](compare::seen& sums, auto& batch) {
+    sums.add(ps::get<"image">(batch).flat(), ps::get<"label">(batch).flat());
   });
 }
 
@@ -77,8 +73,5 @@ int main(int argc, char** argv) {
                       [=](const std::string& folder) { return load(workers, folder); });
   }
   rows.emplace_back("plain_loop", plain_loop);
-  return compare::main_of(argc, argv, rows, "penstock",
-                          std::to_string(PENSTOCK_VERSION_MAJOR) + "." +
-                              std::to_string(PENSTOCK_VERSION_MINOR) + "." +
-                              std::to_string(PENSTOCK_VERSION_PATCH));
+  return compare::main_of(argc, argv, rows);
 }

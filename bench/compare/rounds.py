@@ -25,9 +25,7 @@ MEASURED = (
     "nanoseconds",
     "cpu_seconds",
     "peak_mib",
-    "loader_mib",
     "first_batch_cold_ms",
-    "first_batch_warm_ms",
 )
 ROW_SECONDS = 120
 PIXELS = 28 * 28
@@ -174,14 +172,10 @@ class Judge:
     def __init__(self, rows):
         self.rows, self.goals = rows, []
 
-    def best(self, *starts, key="items_per_second", least=False):
-        """Returns the best row among those whose name, without its axes, is in `starts`."""
-        found = [
-            row
-            for row in self.rows
-            if row.name.partition("/")[0] in starts and row.median(key) is not None
-        ]
-        return (min if least else max)(found, key=lambda row: row.median(key), default=None)
+    def best(self, start):
+        """Returns the fastest row whose name without its axes is `start`."""
+        found = [row for row in self.rows if row.name.partition("/")[0] == start and row.speed()]
+        return max(found, key=Row.speed, default=None)
 
     def add(self, ours, theirs, compares, bound=None, key="items_per_second", label=""):
         if ours is None or theirs is None:
@@ -213,37 +207,11 @@ class Judge:
             self.add(ours, self.best(peer), "speed")
         self.add(ours, self.best("plain_loop"), "speed")
 
-        # The time to the first batch with one worker on both sides, at the start of an epoch other
-        # than the first.
-        key = "first_batch_warm_ms"
-        named = {row.name: row for row in self.rows}
-        persistent = [
-            row
-            for row in self.rows
-            if row.side == "pytorch"
-            and row.name.endswith(("workers:1", "workers:2"))
-            and row.median(key) is not None
-        ]
-        quickest = min(persistent, key=lambda row: row.median(key), default=None)
-        worker = named.get("penstock/workers:1")
-        if worker is not None and worker.median(key) is not None:
-            self.add(worker, quickest, "time", 0.1, key, "to the first batch of an epoch")
-
         fed = self.best("train_penstock_overlapped")
         self.add(fed, self.best("train_penstock_resident"), "time", 1.02, "nanoseconds")
         self.add(fed, self.best("train_DataLoader"), "speed", 4)
         self.add(fed, self.best("train_DataLoader_batched"), "speed")
         self.add(fed, self.best("train_PyTorch_resident"), "speed")
-        self.add(fed, self.best("train_libtorch", "train_libtorch_batched"), "speed")
-        for fed_by, floor in (
-            ("train_DataLoader/workers:0", "train_PyTorch_resident"),
-            ("train_DataLoader_batched/workers:0", "train_PyTorch_resident"),
-            ("train_libtorch/workers:0", "train_libtorch_resident"),
-            ("train_libtorch_batched/workers:0", "train_libtorch_resident"),
-        ):
-            pair = [named.get(name) for name in (fed_by, floor)]
-            if all(row is not None and row.speed() is not None for row in pair):
-                self.add(*pair, "time", None, "nanoseconds", "fed / resident")
         return self.goals
 
 
@@ -263,7 +231,7 @@ def table(rows, group):
     print(f"\n{HEADS[group]}\n")
     print(
         f"{'':38}{'samples/s':>12}{'min':>12}{'max':>12}{'ours / it':>10}{'CPU s/epoch':>12}"
-        f"{'peak MiB':>9}{'loader':>8}{'cold ms':>9}{'warm ms':>9}"
+        f"{'peak MiB':>9}{'first batch, ms':>17}"
     )
     for row in ranked:
         speeds = spread([run["items_per_second"] for run in row.runs])
@@ -271,8 +239,7 @@ def table(rows, group):
             f"{row.name:38}{speeds['median']:12,.0f}{speeds['min']:12,.0f}{speeds['max']:12,.0f}"
             f"{shown(ours / speeds['median'] if ours else None):>10}"
             f"{shown(row.median('cpu_seconds')):>12}{shown(row.median('peak_mib')):>9}"
-            f"{shown(row.median('loader_mib')):>8}{shown(row.median('first_batch_cold_ms')):>9}"
-            f"{shown(row.median('first_batch_warm_ms')):>9}"
+            f"{shown(row.median('first_batch_cold_ms')):>17}"
         )
 
 

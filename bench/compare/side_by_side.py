@@ -6,6 +6,7 @@ file."""
 import argparse
 import json
 import os
+import subprocess
 import sys
 from collections import OrderedDict
 from pathlib import Path
@@ -26,6 +27,13 @@ def parser():
     return made
 
 
+def made(chosen, script, *words):
+    """Creates the files with a script and returns its description of them."""
+    command = [chosen.python, str(script), *map(str, words)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.splitlines()[-1]
+
+
 def require_equal(rows):
     """Marks each row as failed that has not read the same data as the first row."""
     reference = next((row.runs[0]["checked"] for row in rows if row.runs), None)
@@ -35,14 +43,27 @@ def require_equal(rows):
                 row.failed = f"failed: read {run['checked']}, others {reference}"
 
 
-class Comparison:
-    """The selected rows of penstock and of `peers`, which maps names to scripts. `wanted(row)`
-    selects the measured rows if `chosen` selects none."""
+def show(ranked):
+    best = ranked[0].median(PER_CPU) if ranked else 1
+    print(
+        f"\n{'':34}{'a CPU second':>14}{'share of best':>15}{'a second':>14}{'peak MiB':>10}"
+        f"{'first batch, ms':>17}"
+    )
+    for row in ranked:
+        print(
+            f"{row.name:34}{row.median(PER_CPU):14,.0f}{row.median(PER_CPU) / best:15.3f}"
+            f"{row.speed():14,.0f}{row.median('peak_mib'):10,.0f}{row.median('first_batch_cold_ms'):17,.1f}"
+        )
 
-    def __init__(self, chosen, peers, wanted=lambda name: True):
+
+class Comparison:
+    """The selected rows of penstock and of `peers`, arguments of `script`. `wanted(row)` selects
+    the measured rows if `chosen` selects none."""
+
+    def __init__(self, chosen, script, peers, wanted=lambda name: True):
         self.chosen, self.where, self.versions = chosen, rounds.machine(), {}
         sides = {"penstock": [os.path.abspath(chosen.ours)]}
-        sides.update((name, [chosen.python, str(script)]) for name, script in peers.items())
+        sides.update((name, [chosen.python, str(script), name]) for name in peers)
         plan, self.absent = rounds.plan_of(sides)
         self.plan = [one for one in plan if (one[2] in chosen.only if chosen.only else wanted(one[2]))]
         self.rows = []

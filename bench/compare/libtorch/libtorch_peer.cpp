@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// libtorch's torch::data, and training fed by it, measured as peer.hpp describes. Rows with
-// threads:2 permit two threads per operation; all other rows use a single thread.
+// libtorch's torch::data, measured as peer.hpp describes. The row with threads:2 permits two threads
+// per operation; all other rows use a single thread.
 
 #include <torch/torch.h>
 #include <torch/version.h>
@@ -19,11 +19,10 @@ namespace {
 namespace data = torch::data;
 using example = data::Example<>;
 
-constexpr std::size_t epochs_of_training = 5;
-
 struct digits {
   torch::Tensor images;  // N x 784 bytes
   torch::Tensor labels;  // N int64 values
+  [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(labels.size(0)); }
 };
 
 digits read_digits(const std::string& folder, const std::string& part) {
@@ -47,9 +46,7 @@ struct samples : data::Dataset<samples> {
     const auto i = static_cast<std::int64_t>(index);
     return {normalised(from_.images[i]), from_.labels[i]};
   }
-  [[nodiscard]] std::optional<std::size_t> size() const override {
-    return static_cast<std::size_t>(from_.labels.size(0));
-  }
+  [[nodiscard]] std::optional<std::size_t> size() const override { return from_.size(); }
   digits from_;
 };
 
@@ -63,9 +60,7 @@ struct batches : data::BatchDataset<batches, example> {
                                         {static_cast<std::int64_t>(indices.size())}, torch::kInt64);
     return {normalised(from_.images.index_select(0, index)), from_.labels.index_select(0, index)};
   }
-  [[nodiscard]] std::optional<std::size_t> size() const override {
-    return static_cast<std::size_t>(from_.labels.size(0));
-  }
+  [[nodiscard]] std::optional<std::size_t> size() const override { return from_.size(); }
   digits from_;
 };
 
@@ -83,9 +78,7 @@ struct by_hand : data::BatchDataset<by_hand, example> {
                     labels.mutable_data_ptr<std::int64_t>());
     return {std::move(images), std::move(labels)};
   }
-  [[nodiscard]] std::optional<std::size_t> size() const override {
-    return static_cast<std::size_t>(from_.labels.size(0));
-  }
+  [[nodiscard]] std::optional<std::size_t> size() const override { return from_.size(); }
   digits from_;
 };
 
@@ -99,22 +92,6 @@ auto make_loader(Dataset dataset, std::size_t workers) {
     return data::make_data_loader<data::samplers::RandomSampler>(std::move(dataset), options);
   }
 }
-
-// The data without a loader: the training loop gathers each batch itself.
-class resident {
- public:
-  explicit resident(digits from) : from_(std::move(from)) {}
-  template <class Each>
-  void epoch(Each each) const {
-    const auto order = torch::randperm(from_.labels.size(0), torch::kInt64);
-    for (const auto& index : order.split(static_cast<std::int64_t>(compare::batch_size))) {
-      each(normalised(from_.images.index_select(0, index)), from_.labels.index_select(0, index));
-    }
-  }
-
- private:
-  digits from_;
-};
 
 template <class Dataset>
 std::string load(std::size_t workers, const std::string& folder) {
@@ -133,67 +110,6 @@ std::string load(std::size_t workers, const std::string& folder) {
   });
 }
 
-// Trains with `Source`, a dataset for torch::data or `resident`.
-template <class Source>
-std::string train(std::size_t workers, const std::string& folder) {
-  const digits from = read_digits(folder, "train");
-  const auto new_network = [] {
-    torch::manual_seed(1);
-    return torch::nn::Sequential(torch::nn::Linear(784, 128), torch::nn::ReLU(),
-                                 torch::nn::Linear(128, 64), torch::nn::ReLU(),
-                                 torch::nn::Linear(64, 10));
-  };
-  const auto new_optimiser = [](torch::nn::Sequential& network) {
-    return torch::optim::Adam(network->parameters(), torch::optim::AdamOptions(1e-3));
-  };
-  const auto step = [](torch::nn::Sequential& network, torch::optim::Adam& optimiser,
-                       const torch::Tensor& images, const torch::Tensor& labels) {
-    optimiser.zero_grad();
-    torch::nn::functional::cross_entropy(network->forward(images), labels).backward();
-    optimiser.step();
-  };
-
-  {  // warms up the libraries before the clock starts, as in all programs
-    auto network = new_network();
-    auto optimiser = new_optimiser(network);
-    const auto labels = from.labels.slice(0, 0, compare::batch_size);
-    const auto images = normalised(from.images.slice(0, 0, compare::batch_size));
-    for (int i = 0; i < 20; ++i) step(network, optimiser, images, labels);
-  }
-  auto network = new_network();
-  auto optimiser = new_optimiser(network);
-  const auto accuracy = [&] {
-    const torch::NoGradGuard no_gradients;
-    const digits test = read_digits(folder, "t10k");
-    const auto found = network->forward(normalised(test.images)).argmax(1);
-    return found.eq(test.labels).to(torch::kFloat).mean().template item<double>();
-  };
-  const auto count = static_cast<std::size_t>(from.labels.size(0));
-  if constexpr (std::is_same_v<Source, resident>) {
-    const resident all{from};
-    return compare::train(
-        epochs_of_training, count,
-        [&] {
-          for (std::size_t e = 0; e < epochs_of_training; ++e) {
-            all.epoch([&](const torch::Tensor& images, const torch::Tensor& labels) {
-              step(network, optimiser, images, labels);
-            });
-          }
-        },
-        accuracy);
-  } else {
-    auto loader = make_loader(Source{from}, workers);
-    return compare::train(
-        epochs_of_training, count,
-        [&] {
-          for (std::size_t e = 0; e < epochs_of_training; ++e) {
-            for (const example& batch : *loader) step(network, optimiser, batch.data, batch.target);
-          }
-        },
-        accuracy);
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -210,9 +126,5 @@ int main(int argc, char** argv) {
     return load<batches>(0, folder);
   });
   for (const std::size_t workers : {0, 1, 2}) add("libtorch_by_hand", workers, load<by_hand>);
-  add("train_libtorch", 0, train<samples>);
-  add("train_libtorch_batched", 0, train<batches>);
-  rows.emplace_back("train_libtorch_resident",
-                    [](const std::string& folder) { return train<resident>(0, folder); });
   return compare::main_of(argc, argv, rows, "libtorch", TORCH_VERSION);
 }

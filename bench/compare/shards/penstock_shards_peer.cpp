@@ -12,7 +12,7 @@
 #include <penstock/penstock.hpp>
 #include <penstock_ext/blob/tar/tar_shards.hpp>
 
-#include "../peer.hpp"
+#include "../penstock_peer.hpp"
 
 namespace {
 
@@ -47,19 +47,8 @@ std::string load(std::size_t workers, const Order& order, const std::string& fol
   const auto make = [&] {
     return ps::loader{raw_samples{folder}, order, {.batch_size = 64, .workers = workers}};
   };
-  return compare::load(make, [](auto& loader, std::uint64_t epoch, auto each) {
-    for (auto& batch : loader.epoch(epoch)) {
-      each([&](compare::seen& sums) {
-        const auto bytes = ps::get<"bytes">(batch).flat();
-        std::uint64_t sum = 0;
-        // STEP in shard_peer.py.
-        for (std::size_t i = 0; i < bytes.size(); i += 64) sum += bytes[i];
-        sums.values += static_cast<double>(sum);
-        for (const std::int64_t label : ps::get<"label">(batch).flat()) sums.labels += label;
-        sums.samples += batch.size();
-      });
-    }
-  });
+  return compare::load_batches(
+      make, [](compare::seen& sums, auto& batch) { compare::add_bytes<"bytes">(sums, batch); });
 }
 
 }  // namespace
@@ -73,8 +62,5 @@ int main(int argc, char** argv) {
   }
   rows.emplace_back("penstock_sequential/workers:0",
                     [](const std::string& folder) { return load(0, ps::sequential{}, folder); });
-  return compare::main_of(argc, argv, rows, "penstock",
-                          std::to_string(PENSTOCK_VERSION_MAJOR) + "." +
-                              std::to_string(PENSTOCK_VERSION_MINOR) + "." +
-                              std::to_string(PENSTOCK_VERSION_PATCH));
+  return compare::main_of(argc, argv, rows);
 }

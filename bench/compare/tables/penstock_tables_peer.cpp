@@ -10,7 +10,7 @@
 #include <penstock_ext/samplers/block_shuffled.hpp>
 #include <penstock_ext/table/parquet/parquet_dataset.hpp>
 
-#include "../peer.hpp"
+#include "../penstock_peer.hpp"
 
 namespace {
 
@@ -39,13 +39,9 @@ std::string load(std::size_t workers, std::size_t cache_bytes, const Order& orde
     const auto sampler = order(data);
     return ps::loader{std::move(data), sampler, {.batch_size = 1024, .workers = workers}};
   };
-  return compare::load(make, [](auto& loader, std::uint64_t epoch, auto each) {
-    for (auto& batch : loader.epoch(epoch)) {
-      each([&](compare::seen& sums) {
-        add<"f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13",
-            "f14", "f15">(sums, batch);
-      });
-    }
+  return compare::load_batches(make, [](compare::seen& sums, auto& batch) {
+    add<"f0", "f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8", "f9", "f10", "f11", "f12", "f13",
+        "f14", "f15">(sums, batch);
   });
 }
 
@@ -68,8 +64,5 @@ int main(int argc, char** argv) {
                         return load(workers, std::size_t{1} << 30U, all_rows, folder);
                       });
   }
-  return compare::main_of(argc, argv, rows, "penstock",
-                          std::to_string(PENSTOCK_VERSION_MAJOR) + "." +
-                              std::to_string(PENSTOCK_VERSION_MINOR) + "." +
-                              std::to_string(PENSTOCK_VERSION_PATCH));
+  return compare::main_of(argc, argv, rows);
 }

@@ -8,7 +8,6 @@ PROGRAM is penstock_tables_peer. PYTHON is an interpreter with numpy, pyarrow an
 datasets. Each side returns batches of 1,024 rows, column by column. The file is in the page cache.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -24,15 +23,6 @@ AIMS = (
     ("penstock/workers:2", "pyarrow_scan/threads:2", "items_per_second", 0.9),
     ("penstock_random_rows/workers:0", "HF_datasets", PER_CPU, 20),
 )
-
-
-def show(ranked):
-    print(f"\n{'':34}{'a CPU second':>14}{'a second':>14}{'peak MiB':>10}{'first batch, ms':>17}")
-    for row in ranked:
-        print(
-            f"{row.name:34}{row.median(PER_CPU):14,.0f}{row.speed():14,.0f}"
-            f"{row.median('peak_mib'):10,.0f}{row.median('first_batch_cold_ms'):17,.1f}"
-        )
 
 
 def judge(ranked):
@@ -55,15 +45,12 @@ def main():
     parser.add_argument("--rows", type=int, default=1 << 18)
     parser.add_argument("--folder", default=str(HERE.parent.parent.parent / "build" / "compare" / "tables"))
     chosen = parser.parse_args()
-    maker = [chosen.python, str(HERE / "table_files.py"), chosen.folder, str(chosen.rows)]
-    data = subprocess.run(maker, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
-
-    peers = {name: HERE / f"{name}_peer.py" for name in ("pyarrow", "datasets")}
-    compared = side_by_side.Comparison(chosen, peers)
+    data = side_by_side.made(chosen, HERE / "table_files.py", chosen.folder, chosen.rows)
+    compared = side_by_side.Comparison(chosen, HERE / "table_peers.py", ("pyarrow", "huggingface"))
     compared.measure(chosen.folder)
     side_by_side.require_equal(compared.rows)
     compared.show_head(data)
-    show(compared.ranked())
+    side_by_side.show(compared.ranked())
     compared.finish("compare_tables", data, goals=judge(compared.ranked()))
 
 

@@ -57,8 +57,7 @@ int main(int argc, char** argv) try {
   torch::set_num_threads(1);
   network step;
   const compare::training requested{words[0], std::stoul(words[1]), std::stoul(words[2])};
-  compare::train_and_print(compare::normalised_photos(requested.folder), requested,
-                           [&](auto batch) { step(std::move(batch)); });
+  compare::train_and_print(requested, [&](auto batch) { step(std::move(batch)); });
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
   return 1;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A training loop of training.py with penstock. A sleep simulates the accelerator.
 //
-//   penstock_training_peer FOLDER WORKERS EPOCHS STEP_SECONDS FORM
-//
-// FORM: floats, which the workers compute, or bytes, for an accelerator that normalizes them.
+//   penstock_training_peer FOLDER WORKERS EPOCHS STEP_SECONDS
 
 #include <chrono>
 #include <cstdio>
@@ -16,8 +14,8 @@
 
 int main(int argc, char** argv) try {
   const std::vector<std::string> words(argv + 1, argv + argc);
-  if (words.size() != 5 || (words[4] != "floats" && words[4] != "bytes")) {
-    std::fprintf(stderr, "usage: %s FOLDER WORKERS EPOCHS STEP_SECONDS floats|bytes\n", argv[0]);
+  if (words.size() != 4) {
+    std::fprintf(stderr, "usage: %s FOLDER WORKERS EPOCHS STEP_SECONDS\n", argv[0]);
     return 2;
   }
   const compare::training requested{words[0], std::stoul(words[1]), std::stoul(words[2])};
@@ -27,11 +25,7 @@ int main(int argc, char** argv) try {
     static_cast<void>(batch.size());
     std::this_thread::sleep_for(length);
   };
-  if (words[4] == "floats") {
-    compare::train_and_print(compare::normalised_photos(requested.folder), requested, step);
-  } else {
-    compare::train_and_print(compare::cropped_photos(requested.folder), requested, step);
-  }
+  compare::train_and_print(requested, step);
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
   return 1;

@@ -9,7 +9,6 @@
 #include <string>
 #include <utility>
 
-#include <penstock/penstock.hpp>
 #include <penstock_ext/blob/image_folder.hpp>
 #include <penstock_ext/image/augment/to_chw.hpp>
 #include <penstock_ext/image/crop.hpp>
@@ -17,15 +16,11 @@
 #include <penstock_ext/image/jpeg/jpeg.hpp>
 #include <penstock_ext/image/png/png.hpp>
 
-#include "../peer.hpp"
+#include "../penstock_peer.hpp"
 
 namespace compare {
 
-namespace ps = penstock;
-
 inline constexpr std::size_t image_side = 224;
-// In the unmeasured epoch, the consumer sums every 64th value.
-inline constexpr std::size_t looked_at = 64;
 
 using float_planes = ps::record<ps::field<"image", float, 3, image_side, image_side>,
                                 ps::field<"label", std::int64_t>>;
@@ -36,32 +31,27 @@ struct training {
   std::size_t epochs = 0;
 };
 
-/// Returns a dataset of random resized crops of 224 x 224 with random flips, as bytes.
-inline auto cropped_photos(const std::string& folder) {
-  return ps::image_folder{folder + "/train"} |
-         ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(ps::random_resized_crop{image_side} |
-                                                              ps::random_flip{});
-}
-
-/// Returns the same crops as planes of floats, which the workers normalize with ImageNet's
-/// constants.
+/// Returns a dataset of random resized crops of 224 x 224 with random flips, as planes of floats
+/// that the workers normalize with ImageNet's constants.
 inline auto normalised_photos(const std::string& folder) {
   const ps::channel_scale imagenet{.mean = {0.485F, 0.456F, 0.406F},
                                    .stddev = {0.229F, 0.224F, 0.225F}};
-  return cropped_photos(folder) |
+  return ps::image_folder{folder + "/train"} |
+         ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(ps::random_resized_crop{image_side} |
+                                                              ps::random_flip{}) |
          ps::map<float_planes>([planes = ps::to_chw{imagenet}](auto in, auto out) {
            planes(ps::as_pixels(ps::get<"image">(in)), ps::get<"image">(out));
            ps::get<"label">(out) = ps::get<"label">(in);
          });
 }
 
-/// Trains on batches of 64 from `photos` and prints the results for training.py. The first epoch is
-/// a warm-up whose values are checked; then `asked.epochs` epochs are measured. `step(batch)`
+/// Trains on batches of 64 and prints the results for training.py. The first epoch is
+/// a warm-up whose values are checked; then `requested.epochs` epochs are measured. `step(batch)`
 /// receives the lease. The warm-up and the measured epochs are separate ranges, so no measured
 /// batch is prefetched during the warm-up.
-template <class Photos, class Step>
-void train_and_print(Photos photos, const training& requested, Step step) {
-  ps::loader loader{std::move(photos),
+template <class Step>
+void train_and_print(const training& requested, Step step) {
+  ps::loader loader{normalised_photos(requested.folder),
                     ps::shuffled{.seed = 1},
                     {.batch_size = batch_size, .workers = requested.workers}};
   seen checked;
