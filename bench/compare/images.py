@@ -27,7 +27,6 @@ GOALS = {
         "DataLoader_Pillow/workers:1": 3.5,
         "DataLoader_tensor/workers:1": None,
         "DALI_cpu/threads:1": 2.2,
-        "DALI_cpu_aliased/threads:1": None,
         "OpenCV_area/threads:1": 1.8,
         "SPDL/threads:1": 1.5,
     }

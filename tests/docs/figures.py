@@ -184,17 +184,21 @@ def benchmark_texts(run):
     yield f"in training, {factor} is what the network itself gains"
     worst = max(goal["ratio"] for goal in run.programs["overlap_bench"]["goals"])
     yield f"worst {worst:.3f}"
-    for kind in ("float", "byte"):
-        inline = run.ratio("loader_bench", f"loader/{kind}/workers:0", f"floor_inline/{kind}")
-        worker = run.ratio("loader_bench", f"loader/{kind}/workers:1", f"floor_hand_off/{kind}")
-        yield f"| {inline:.2f}; {worker:.2f} | >= 0.90 |"
+    pairs = (
+        (
+            run.ratio("loader_bench", f"loader/{kind}/workers:0", f"floor_inline/{kind}"),
+            run.ratio("loader_bench", f"loader/{kind}/workers:1", f"floor_hand_off/{kind}"),
+        )
+        for kind in ("float", "byte")
+    )
+    yield f"| {'; '.join(f'{inline:.2f}, {worker:.2f}' for inline, worker in pairs)} | >= 0.90, "
     for program, name, floor, form in (
         ("growth_bench", "idle/workers:64", "idle", ".1f"),
         ("growth_bench", "samples_inline/samples:1000000000", "samples_inline/samples:1000", ".3f"),
     ):
         yield f" | {run.ratio(program, name, floor):{form}} | "
-    yield f"one worker | {run.instructions('worker/batch:64'):.0f} |"
-    yield f"stop token | {run.instructions('guarded/batch:64'):.0f} |"
+    counts = [run.instructions(f"{kind}/batch:64") for kind in ("worker", "guarded")]
+    yield f"stop token | {counts[0]:.0f}; {counts[1]:.0f} |"
 
 
 def tuning_texts(run):
