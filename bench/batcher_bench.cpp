@@ -6,7 +6,7 @@
 // submit: an iteration sends `requests` requests of 16 bytes from `threads` threads through a
 // batcher with a maximum batch size of 32 to a consumer thread. Items per second are requests per
 // second. Peer: the usual queue with a mutex and a condition variable, whose consumer copies
-// requests into a batch. Floor: a single thread writes the same requests one after another.
+// requests into a batch.
 //
 // wait_above_fill: an iteration submits 2,000 single requests, one after another, to a batcher with
 // a limit of 2 ms, while a thread waits for batches. The benchmark measures the time from each
@@ -122,20 +122,6 @@ void submit_mutex(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(requests_each_turn));
 }
 
-void floor_written(benchmark::State& state) {
-  const ps::batch_layout<request> layout{{{}}, max};
-  std::vector<std::byte> slab(layout.bytes());
-  std::byte* data = slab.data();
-  benchmark::DoNotOptimize(data);
-  for (auto _ : state) {
-    for (std::uint64_t tag = 0; tag < requests_each_turn; ++tag) {
-      write({data, layout, tag % max}, tag);
-      benchmark::ClobberMemory();  // clobbers memory for each request
-    }
-  }
-  state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(requests_each_turn));
-}
-
 constexpr auto fill = 2ms;
 constexpr std::size_t requests_each = 2'000;
 
@@ -202,7 +188,6 @@ int main(int argc, char** argv) {
           ->MinTime(0.1);
     }
   }
-  benchmark::RegisterBenchmark("submit/floor_written", floor_written)->UseRealTime()->MinTime(0.1);
   const auto once = [](const char* name, void (*run)(benchmark::State&)) {
     return benchmark::RegisterBenchmark(name, run)->UseRealTime()->Iterations(1)->Unit(
         benchmark::kMillisecond);

@@ -8,8 +8,7 @@
 // push: an iteration pushes 20,000 frames from `producers` threads. The calling thread receives the
 // frames and copies each to the device. Items per second are frames per second. hand_written is the
 // usual hand-written ring: a mutex, deques of free and of filled buffers, two condition variables,
-// and two events per buffer. intake copies in the loop, and feed is a transfer of an intake. All
-// have eight slots.
+// and two events per buffer. Both have eight slots.
 //
 // wake: a thread waits for a frame and sleeps. The benchmark measures the time from the commit of a
 // frame to its delivery, for 1,000 frames, one after another, with pauses of 100 us. The time of an
@@ -138,26 +137,10 @@ class pushed {
     batch.release_after(stream_);
   }
 
- protected:
-  ps::intake<frame> in_{ps::cpu_device{}, {.slot_count = slots}};
-
  private:
+  ps::intake<frame> in_{ps::cpu_device{}, {.slot_count = slots}};
   ps::cpu_stream_ref stream_ = in_.device().inline_stream();
   device_frames to_{};
-};
-
-/// An intake whose frames a feed copies.
-class fed : public pushed {
- public:
-  template <class Use>
-  void take(Use use) {
-    auto& batch = feed_.next();
-    use(ps::get<"words">(std::as_const(batch))(0, 0));
-    benchmark::DoNotOptimize(batch.data());
-  }
-
- private:
-  ps::transfer<ps::intake<frame>&> feed_{in_, {.depth = 1}};
 };
 
 /// Measures only the wake-up of a thread, without a frame.
@@ -238,9 +221,8 @@ void wake(benchmark::State& state) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  for (const auto& [name, run] :
-       {std::pair{"push/intake", &push<pushed>}, std::pair{"push/feed", &push<fed>},
-        std::pair{"push/hand_written", &push<hand_written>}}) {
+  for (const auto& [name, run] : {std::pair{"push/intake", &push<pushed>},
+                                  std::pair{"push/hand_written", &push<hand_written>}}) {
     benchmark::RegisterBenchmark(name, run)
         ->ArgName("producers")
         ->Arg(1)
@@ -249,9 +231,7 @@ int main(int argc, char** argv) {
         ->Unit(benchmark::kMillisecond);
   }
   for (const auto& [name, run] :
-       {std::pair{"wake/intake", &wake<pushed>}, std::pair{"wake/feed", &wake<fed>},
-        std::pair{"wake/hand_written", &wake<hand_written>},
-        std::pair{"wake/eventfd", &wake<woken>}}) {
+       {std::pair{"wake/intake", &wake<pushed>}, std::pair{"wake/eventfd", &wake<woken>}}) {
     benchmark::RegisterBenchmark(name, run)->UseManualTime()->Iterations(1)->Unit(
         benchmark::kMicrosecond);
   }
@@ -260,9 +240,5 @@ int main(int argc, char** argv) {
       argc, argv, "intake_bench",
       {{"push/intake/producers:1", "push/hand_written/producers:1", speed_at_least, 1.0},
        {"push/intake/producers:4", "push/hand_written/producers:4", speed_at_least, 2.0},
-       {"push/feed/producers:1", "push/hand_written/producers:1", speed_at_least},
-       {"push/feed/producers:4", "push/hand_written/producers:4", speed_at_least},
-       {"wake/intake", "wake/eventfd", time_at_most, 1.5},
-       {"wake/feed", "wake/eventfd", time_at_most},
-       {"wake/hand_written", "wake/eventfd", time_at_most}});
+       {"wake/intake", "wake/eventfd", time_at_most, 1.5}});
 }

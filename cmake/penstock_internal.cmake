@@ -35,17 +35,3 @@ if(PENSTOCK_CHECKED STREQUAL "AUTO")
 elseif(PENSTOCK_CHECKED)
   set(penstock_is_checked TRUE)
 endif()
-
-# penstock_remove_benchmarks_of_missing(<list>): removes the benchmarks of missing components from a
-# list of sources.
-function(penstock_remove_benchmarks_of_missing list)
-  set(sources ${${list}})
-  foreach(pair IN ITEMS http:http lockfree:batch_queue)
-    string(REPLACE ":" ";" pair "${pair}")
-    list(POP_FRONT pair component bench)
-    if(NOT TARGET penstock::${component})
-      list(FILTER sources EXCLUDE REGEX "/${bench}_bench\\.cpp$")
-    endif()
-  endforeach()
-  set(${list} ${sources} PARENT_SCOPE)
-endfunction()
