@@ -11,7 +11,6 @@
 // if there are none, the first step is not measured.
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,9 +49,14 @@
 #include <penstock_ext/table/parquet/parquet_dataset.hpp>
 #endif
 
+#include "../peer.hpp"
+
 namespace {
 
 namespace ps = penstock;
+
+using compare::cpu_seconds;
+using compare::now;
 
 using bytes_of_sample = ps::record<ps::field<"bytes", std::uint8_t, ps::ragged>>;
 // A sample fills whole pages, so that reads that bypass the page cache write directly to their
@@ -74,19 +78,6 @@ struct wanted {
 
 // Rounds `bytes` up to whole pages.
 constexpr std::uint64_t in_pages(std::uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
-
-double cpu_seconds() {
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::string quoted(const std::string& text) {
   std::string all = "\"";
