@@ -83,11 +83,4 @@ cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t how_a, cubla
   return call(handle, how_a, how_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-cublasStatus_t cublasSgemv(cublasHandle_t handle, cublasOperation_t how_a, int m, int n,
-                           const float* alpha, const float* a, int lda, const float* x, int incx,
-                           const float* beta, float* y, int incy) {
-  static auto* const call = theirs("cublasSgemv_v2", &cublasSgemv);
-  return call(handle, how_a, m, n, alpha, a, lda, x, incx, beta, y, incy);
-}
-
 }  // extern "C"

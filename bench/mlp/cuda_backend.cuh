@@ -10,7 +10,6 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include <thrust/for_each.h>
 #include <thrust/functional.h>
@@ -103,14 +102,11 @@ using blas_handle = std::unique_ptr<cublasContext, destroy_blas>;
 /// cuBLAS and CUB, and the graphs. Everything is allocated once. Not thread-safe.
 class toolbox {
  public:
-  toolbox(const penstock::cuda_device& device, std::size_t batch_size, kernel_choice kernels)
-      : ones(device, batch_size), scratch(device, std::size_t{4} << 20), graphs(device) {
+  toolbox(const penstock::cuda_device& device, kernel_choice kernels)
+      : scratch(device, std::size_t{4} << 20), graphs(device) {
     if (kernels == kernel_choice::fused) return;
     workspace_.emplace(device, std::size_t{32} << 20);
     blas_ = make_blas();
-    const std::vector<float> values(batch_size, 1.0F);
-    const auto stream = device.make_stream();
-    ones.upload(values, 0, stream);
   }
 
   /// Returns cuBLAS for calls on `stream`.
@@ -126,7 +122,6 @@ class toolbox {
     return blas_.get();
   }
 
-  device_array<float, penstock::cuda_device> ones;
   device_array<std::byte, penstock::cuda_device> scratch;
   penstock::step_graphs graphs;
 
@@ -189,18 +184,6 @@ class cuda_context {
                 "cublasSgemm");
   }
 
-  void sum_columns(std::size_t m, std::size_t n, const float* a, float* c) const {
-    const float one = 1.0F;
-    const float zero = 0.0F;
-    cuda::check(cublasSgemv(tools_->blas(stream_), CUBLAS_OP_N, length(m), length(n), &one, a,
-                            length(m), tools_->ones.data(), 1, &zero, c, 1),
-                "cublasSgemv");
-  }
-
-  [[nodiscard]] kernel::rates_of_state rates_of(const kernel::step_state* state) const {
-    return {state};
-  }
-
   template <class T>
   void gather_rows(std::size_t count, std::size_t length, const std::uint64_t* order,
                    const kernel::step_state* state, std::uint64_t capacity, const T* from,
@@ -229,19 +212,13 @@ class cuda_context {
   }
 
   template <class Pixel>
-  [[nodiscard]] bool train_fused(const network_view& net, const Pixel* images,
-                                 const std::uint8_t* labels, std::size_t count) const {
-    switch (kernels_) {
-      case kernel_choice::thrust:
-        return false;
-      case kernel_choice::cublas:
-        fused::train_by_products(*this, net, images, labels, count);
-        return true;
-      case kernel_choice::fused:
-        break;
+  void train_fused(const network_view& net, const Pixel* images, const std::uint8_t* labels,
+                   std::size_t count) const {
+    if (kernels_ == kernel_choice::cublas) {
+      fused::train_by_products(*this, net, images, labels, count);
+    } else {
+      fused::train(*this, net, images, labels, count);
     }
-    fused::train(*this, net, images, labels, count);
-    return true;
   }
 
  private:
@@ -252,20 +229,18 @@ class cuda_context {
   cuda::toolbox* tools_;
 };
 
-/// Runs the network on a GPU: with Thrust, CUB and cuBLAS or with fused kernels, and with graphs or
-/// separate launches. The class is a handle whose copies share their state.
+/// Runs the network on a GPU with fused kernels and perhaps cuBLAS, as graphs or separate launches. The class is a handle whose copies share their state.
 class cuda_backend {
  public:
   using device_type = penstock::cuda_device;
   using stream_ref = device_type::stream_ref;
   using context_lost = penstock::cuda_context_lost;
 
-  /// Creates a backend. `batch_size` is the maximum number of samples in a batch. `graph` selects
-  /// replaying steps as graphs.
-  cuda_backend(const device_type& device, std::size_t batch_size, kernel_choice kernels, bool graph)
+  /// Creates a backend. `graph` selects replaying steps as graphs.
+  cuda_backend(const device_type& device, kernel_choice kernels, bool graph)
       : kernels_(kernels),
         graph_(graph),
-        tools_(std::make_shared<cuda::toolbox>(device, batch_size, kernels)) {}
+        tools_(std::make_shared<cuda::toolbox>(device, kernels)) {}
 
   [[nodiscard]] static penstock::cuda_stream make_stream(const device_type& device) {
     return device.make_stream();

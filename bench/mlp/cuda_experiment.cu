@@ -58,7 +58,7 @@ results run_cuda_experiment(const options& chosen, const digit_data& data, const
     device.make_current();
     found.device = describe(device, chosen);
     found.build = "nvcc " + version_of(CUDART_VERSION) + ", " MLP_BUILD_FLAGS;
-    const cuda_backend backend{device, chosen.batch, chosen.kernels, chosen.graph};
+    const cuda_backend backend{device, chosen.kernels, chosen.graph};
     run_on(device, backend, chosen, data, found, done);
   } catch (const penstock::cuda_context_lost& error) {
     throw context_lost("start", error.what());

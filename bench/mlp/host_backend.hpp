@@ -95,7 +95,7 @@ class host_context {
 
 /// Runs the network on the CPU device.
 ///
-/// A backend for another device has the same members (`cuda_backend`: Thrust, CUB, cuBLAS):
+/// A backend for another device has the same members (`cuda_backend`: fused kernels, cuBLAS):
 ///
 ///     device_type, stream_ref           the penstock device and its streams
 ///     make_stream(device)               the stream on which the training loop computes
@@ -112,11 +112,11 @@ class host_context {
 ///     sum(count, function, to)          *to = the sum of function(i) over all i < count
 ///     multiply<A, B>(m, n, k, a, b, c)  c (m x n) = a (m x k) * b (k x n)
 ///     sum_columns(m, n, a, c)           c (m) = the sum of the n columns of a (m x n)
-///     rates_of(state)                   an object that converts to Adam's rates when a kernel runs
+///     rates_of(state)                   Adam's rates
 ///     gather_rows(...)                  to[i] = from[order[place + i]] for rows of `length`
 ///                                       elements, where `place` is the next step's place in the
 ///                                       trace
-///     train_fused(...)                  optional: runs the whole step; false: not supported
+///     train_fused(...)                  runs the whole step; replaces sum_columns and rates_of
 class host_backend {
  public:
   using device_type = penstock::cpu_device;

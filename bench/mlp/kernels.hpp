@@ -201,19 +201,11 @@ struct adam_arrays {
   }
 };
 
-/// The rates of Adam, read from the state in each pass, so that a captured graph sees new values.
-struct rates_of_state {
-  const step_state* state;
-  MLP_KERNEL operator adam_rates() const { return state->rates; }
-};
-
-/// Adam's update, one pass over all parameters, moments and gradients. `Rates` must be convertible
-/// to `adam_rates`.
-template <class Rates>
+/// Adam's update, one pass over all parameters, moments and gradients.
 struct adam_update {
   const float* gradient;
   adam_arrays arrays;
-  Rates rates;
+  adam_rates rates;
   MLP_KERNEL void operator()(std::size_t i) const { arrays.update(i, gradient[i], rates); }
 };
 

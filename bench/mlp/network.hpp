@@ -119,14 +119,14 @@ class network {
       const network_view all = memory_.view(trace);
       before(on, all);
       if constexpr (requires { on.train_fused(all, images, labels, count); }) {
-        if (on.train_fused(all, images, labels, count)) return;
+        on.train_fused(all, images, labels, count);
+      } else {
+        on.each(1, kernel::begin{all.state, count, all.capacity});
+        const float* inputs = forward(on, all, images, count);
+        backward(on, all, inputs, labels, count);
+        on.each(shape::parameters,
+                kernel::adam_update{all.gradients, all.adam(), on.rates_of(all.state)});
       }
-      on.each(1, kernel::begin{all.state, count, all.capacity});
-      const float* inputs = forward(on, all, images, count);
-      backward(on, all, inputs, labels, count);
-      using rates = decltype(on.rates_of(all.state));
-      on.each(shape::parameters,
-              kernel::adam_update<rates>{all.gradients, all.adam(), on.rates_of(all.state)});
     });
   }
 

@@ -100,11 +100,8 @@ command_line parse_command_line(int argc, const char* const* argv) {
                             "What to train on; auto: a GPU where there is one");
   auto* kernels = add_choice<kernel_choice>(
       app, "--kernels", o.kernels, "fused",
-      {{"thrust", kernel_choice::thrust},
-       {"cublas", kernel_choice::cublas},
-       {"fused", kernel_choice::fused}},
-      "On CUDA: an operation a launch, or fused around cuBLAS (also what --workload wide has), or "
-      "fused throughout");
+      {{"cublas", kernel_choice::cublas}, {"fused", kernel_choice::fused}},
+      "On CUDA: fused around cuBLAS (also what --workload wide has), or fused throughout");
   app.add_flag("--graph,!--no-graph", o.graph,
                "On CUDA: replay the step as a graph (default), or launch its kernels");
   app.add_option("--mode", mode, "Which of the four ways")

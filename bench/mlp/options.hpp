@@ -18,13 +18,12 @@ enum class device_choice { automatic, host, cuda };
 
 /// The kernels of a step on CUDA.
 enum class kernel_choice {
-  thrust,  ///< Thrust, CUB and cuBLAS, one operation per launch
   cublas,  ///< cuBLAS for the two products of the first layer, and fused kernels for the rest
   fused,   ///< three fused kernels
 };
 
 [[nodiscard]] constexpr std::string_view name_of(kernel_choice kernels) noexcept {
-  constexpr std::string_view names[] = {"thrust", "cublas", "fused"};
+  constexpr std::string_view names[] = {"cublas", "fused"};
   return names[static_cast<std::size_t>(kernels)];
 }
 

@@ -361,7 +361,7 @@ class Script(unittest.TestCase):
         }
         few = "--samples 4 --batch 4 --test-samples 4 --epochs 1 --repeat 1 --no-costs"
         has_mlp = self.packed("MLP_ON_FAKE", "penstock_mlp_bench", f'"$@" {few}')
-        self.packed("MLP_GPU_TESTS_ON_FAKE", "penstock_mlp_gpu_tests", "9 thrust")
+        self.packed("MLP_GPU_TESTS_ON_FAKE", "penstock_mlp_gpu_tests", "9 cublas")
         few = "--device cpu --samples 96 --epochs 1"
         self.packed("EXAMPLE", "penstock_mlp", f'"$@" {few}')
         few = """case $PENSTOCK_STEP in

@@ -65,7 +65,7 @@ int main() {
   fake_cuda::reset(
       {.policy = fake_cuda::policy::random, .seed = 1, .kernels = fake_cuda::order::seeded});
   const ps::cuda_device gpu{0};
-  const auto found = losses_of(gpu, mlp::cuda_backend{gpu, batch, mlp::kernel_choice::fused, true},
+  const auto found = losses_of(gpu, mlp::cuda_backend{gpu, mlp::kernel_choice::fused, true},
                                [&](const auto& device, auto& trained) {
                                  mlp::train_overlapped(data, device, trained, chosen());
                                });

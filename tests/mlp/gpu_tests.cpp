@@ -5,8 +5,8 @@
 //
 //   penstock_mlp_gpu_tests [SAMPLES [KERNELS]]
 //
-// SAMPLES is the number of samples for training and testing. KERNELS selects one kind (thrust,
-// cublas or fused). Both are intended for runs under compute-sanitizer.
+// SAMPLES is the number of samples for training and testing. KERNELS selects one kind (cublas or
+// fused). Both are intended for runs under compute-sanitizer.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -59,8 +59,7 @@ void compare_all_kernels(mlp::options chosen, const mlp::digit_data& data) {
   const auto host = mlp::run_experiment(chosen, data);
   chosen.device = mlp::device_choice::cuda;
   chosen.modes.assign(mlp::all_techniques.begin(), mlp::all_techniques.end());
-  for (const auto kernels :
-       {mlp::kernel_choice::thrust, mlp::kernel_choice::cublas, mlp::kernel_choice::fused}) {
+  for (const auto kernels : {mlp::kernel_choice::cublas, mlp::kernel_choice::fused}) {
     if (!only.empty() && only != name_of(kernels)) continue;
     if (kernels != mlp::kernel_choice::fused) {
       if (const auto reason = mlp::why_no_cublas()) {

@@ -94,18 +94,18 @@ TEST_CASE("the values of device, workload and kernels are words", "[mlp]") {
   CHECK(usual.batch == 64);
   CHECK(usual.fed == mlp::workload::mnist);
   CHECK(usual.samples == 0);
-  const auto line = parse({"--device", "cuda", "--kernels", "thrust", "--no-graph", "--workload",
+  const auto line = parse({"--device", "cuda", "--kernels", "cublas", "--no-graph", "--workload",
                            "wide", "--samples", "500", "--test-samples", "50", "--no-costs"})
                         .line;
   REQUIRE_FALSE(line.exit_status.has_value());
   CHECK(line.chosen.device == mlp::device_choice::cuda);
-  CHECK(line.chosen.kernels == mlp::kernel_choice::thrust);
+  CHECK(line.chosen.kernels == mlp::kernel_choice::cublas);
   CHECK_FALSE(line.chosen.graph);
   CHECK(line.chosen.fed == mlp::workload::wide);
   CHECK(line.chosen.samples == 500);
   CHECK(line.chosen.test_samples == 50);
   CHECK_FALSE(line.chosen.costs);
-  CHECK(parse({"--device", "host", "--kernels", "cublas", "--graph"}).line.chosen.device ==
+  CHECK(parse({"--device", "host", "--kernels", "fused", "--graph"}).line.chosen.device ==
         mlp::device_choice::host);
 }
 

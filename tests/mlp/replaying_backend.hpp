@@ -24,10 +24,9 @@ class fused_context : public mlp::host_context {
     run_on_host(kernel, upwards_);
   }
   template <class Pixel>
-  [[nodiscard]] bool train_fused(const mlp::network_view& net, const Pixel* images,
-                                 const std::uint8_t* labels, std::size_t count) const {
+  void train_fused(const mlp::network_view& net, const Pixel* images, const std::uint8_t* labels,
+                   std::size_t count) const {
     mlp::fused::train(*this, net, images, labels, count);
-    return true;
   }
 
  private:

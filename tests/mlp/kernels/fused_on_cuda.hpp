@@ -90,7 +90,7 @@ template <class Data>
                                            const mlp::options& chosen,
                                            const std::vector<mlp::technique>& modes) {
   const ps::cuda_device device{0};
-  const mlp::cuda_backend backend{device, chosen.batch, chosen.kernels, chosen.graph};
+  const mlp::cuda_backend backend{device, chosen.kernels, chosen.graph};
   return train(device, backend, data, tested, chosen, modes);
 }
 

@@ -47,25 +47,6 @@ TEST_CASE("fused kernels produce the same bits in every thread order, close to t
   }
 }
 
-TEST_CASE("one operation per launch has the losses of the CPU device, with and without graphs",
-          "[mlp]") {
-  const digits drawn{52};  // three batches of 16, and one of 4
-  const auto data = drawn.data();
-  auto chosen = chosen_for(1);
-  chosen.kernels = mlp::kernel_choice::thrust;
-  const auto expected = on_host(data, data, chosen);
-  for (const bool graph : {false, true}) {
-    fake_cuda::reset({.policy = policy::late, .kernels = order::forwards});
-    chosen.graph = graph;
-    const auto mode = graph ? mlp::technique::overlapped : mlp::technique::resident;
-    const outcome found = on_cuda(data, data, chosen, {mode})[0];
-    CHECK(first_losses_apart(found, expected, chosen) < 1e-4);
-    CHECK(std::abs(found.trace.losses[51] - expected.trace.losses[51]) < 1e-3F);
-    CHECK(std::abs(found.accuracy - expected.accuracy) < 0.05);
-    CHECK(fake_cuda::expect_clean());
-  }
-}
-
 TEST_CASE("fused kernels learn as much as the CPU device", "[mlp]") {
   fake_cuda::reset({.policy = policy::early, .kernels = order::backwards});
   const digits drawn{203};

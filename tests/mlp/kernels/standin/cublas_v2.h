@@ -65,11 +65,3 @@ inline cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t a_lie
   fake_cuda::launch(handle->stream, work, {a, b, c});
   return CUBLAS_STATUS_SUCCESS;
 }
-
-/// Computes y = a (m x n, not transposed) * x. alpha must be 1, beta 0, and the strides 1.
-inline cublasStatus_t cublasSgemv(cublasHandle_t handle, cublasOperation_t, int m, int n,
-                                  const float* alpha, const float* a, int leading, const float* x,
-                                  int, const float* beta, float* y, int) {
-  return cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, m, 1, n, alpha, a, leading, x, n, beta, y,
-                     m);
-}
