@@ -39,7 +39,7 @@ for program in "$folder"/elsewhere/bin/*; do
     *) cat "$folder/log" && fail "${program##*/} ends with status $status" ;;
   esac
 done
-[ $count -eq 4 ] || fail "$count programs in the pack"
+[ $count -eq 3 ] || fail "$count programs in the pack"
 [ -e "$folder/elsewhere/lib/penstock_gpu_torch.so" ] || fail "no library for Python in the pack"
 
 if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
