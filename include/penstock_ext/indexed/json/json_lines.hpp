@@ -183,7 +183,7 @@ class json_lines_file : public indexed_lines<json_line_format> {
     } else {
       expected = extents_.template at<Index>()[Depth];
       const std::size_t row = out.size() / expected;
-      line.each_element(value, name<Index>(), [&](json_line::value_type one) {
+      line.each_element(value, name<Index>(), [&](json_line::value_type& one) {
         if (found < expected) {
           read_array<Index, Depth + 1>(line, one, out.subspan(found * row, row), tokens);
         }
@@ -228,7 +228,7 @@ class json_lines_file : public indexed_lines<json_line_format> {
       }
     }
     std::size_t count = 0;
-    line.each_element(value, name<Index>(), [&](json_line::value_type one) {
+    line.each_element(value, name<Index>(), [&](json_line::value_type& one) {
       if (count < out.size()) out[count] = line.scalar<T>(one, name<Index>());
       ++count;
     });

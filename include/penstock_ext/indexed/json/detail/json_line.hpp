@@ -127,7 +127,7 @@ class json_line {
   }
   /// Returns a value of field `name`.
   template <class T>
-  [[nodiscard]] T scalar(value_type value, const std::string& name) const {
+  [[nodiscard]] T scalar(value_type& value, const std::string& name) const {
     if constexpr (std::same_as<T, bool>) {
       bool found = false;
       if (value.get_bool().get(found) == simdjson::SUCCESS) return found;
