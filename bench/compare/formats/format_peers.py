@@ -21,7 +21,7 @@ import peer  # noqa: E402
 
 # All values are whole numbers, so that their sums are exact in any order.
 BATCH = 64
-SAMPLES = 20000
+SAMPLES, IMAGES = 200000, 20000
 CLIP_FILES, CLIP = 500, 16000  # a clip is a second
 
 
@@ -67,7 +67,7 @@ def write_wav(folder, random):
 def write_hdf5(path, random):
     import h5py
 
-    x = random.integers(0, 16, (SAMPLES, 28, 28), dtype=np.uint8)
+    x = random.integers(0, 16, (IMAGES, 28, 28), dtype=np.uint8)
     x[random.random(x.shape) < 0.8] = 0
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=x, chunks=(64, 28, 28), compression="gzip")
@@ -263,7 +263,7 @@ def write(folder):
                 done.touch()
         except ImportError as error:
             print(f"no {name}: {error}")
-    print(f"{SAMPLES} samples a file, {CLIP_FILES} WAV files of 10 s")
+    print(f"{SAMPLES} records, as many lines, {CLIP_FILES} WAV files of 10 s, {IMAGES} images")
 
 
 if __name__ == "__main__":
