@@ -9,7 +9,6 @@ tensorflow-cpu, datasets, soundfile, h5py. Peers that cannot be imported are ski
 names them. The files are in the page cache.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -54,11 +53,9 @@ def main():
     parser = side_by_side.parser()
     parser.add_argument("--folder", default=str(HERE.parent.parent.parent / "build" / "compare" / "formats"))
     chosen = parser.parse_args()
-    maker = [chosen.python, str(HERE / "format_peers.py"), "write", chosen.folder]
-    data = subprocess.run(maker, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1]
-
-    peers = {name: [HERE / "format_peers.py", name] for name in PEERS}
-    compared = side_by_side.Comparison(chosen, peers)
+    script = HERE / "format_peers.py"
+    data = side_by_side.made(chosen, script, "write", chosen.folder)
+    compared = side_by_side.Comparison(chosen, script, PEERS)
     compared.measure(chosen.folder)
     compared.show_head(data)
     for one in dict.fromkeys(row.name.partition("/")[0] for row in compared.rows):
