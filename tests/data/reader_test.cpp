@@ -35,6 +35,18 @@ struct failing_run_source {
   }
 };
 
+// A dataset that logs each prefetch as the index, and each read as the index plus 100.
+struct noted_source {
+  using record_type = numbered_one;
+  std::vector<std::uint64_t>* notes;
+  std::uint64_t size() const { return 100; }
+  void prefetch(std::uint64_t index) const noexcept { notes->push_back(index); }
+  void read(std::uint64_t index, ps::sample<numbered_one> out) const {
+    notes->push_back(100 + index);
+    ps::get<"x">(out) = static_cast<std::uint32_t>(index);
+  }
+};
+
 // A dataset that records the scratch memory it receives.
 struct scratch_source {
   using record_type = numbered_one;
@@ -68,6 +80,12 @@ TEST_CASE("a reader names the failing sample of a chunk", "[data][fault:samples-
 TEST_CASE("a reader finds the failing sample in a source that reads runs",
           "[data][fault:samples-1]") {
   CHECK(place_of_failure(failing_run_source{}, {1, 2, 3, 13, 4}) == 3);
+}
+
+TEST_CASE("a reader prefetches the fourth sample after the sample it reads", "[data]") {
+  std::vector<std::uint64_t> notes;
+  CHECK(test::read_batch(noted_source{&notes}, {9, 3, 5, 7, 2, 8}).get<"x">()(5) == 8);
+  CHECK(notes == std::vector<std::uint64_t>{2, 109, 8, 103, 105, 107, 102, 108});
 }
 
 TEST_CASE("a reader continues after a failure", "[data]") {

@@ -51,6 +51,10 @@ void read_chunk(const D& data, std::span<const std::uint64_t> indices,
   } else {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
+      if constexpr (detail::prefetches<D>) {
+        const std::size_t next = i + detail::prefetch_distance;
+        if (next < indices.size()) data.prefetch(indices[next]);
+      }
       if constexpr (detail::reads_randomly<D>) {
         auto rng = context.generator(i, 0);
         data.read(indices[i], out[i], rng);

@@ -19,6 +19,7 @@
 #include <penstock/core/error.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/data/adaptors/concat.hpp>
+#include <penstock/data/reader.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/index_file.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
@@ -225,6 +226,12 @@ class indexed_file {
       pages.add(bytes.data(), bytes.size());
     }
   }
+  /// Starts loading the samples around `index` into the CPU cache.
+  void prefetch(std::uint64_t index) const noexcept {
+    if (index >= size()) return;
+    const auto bytes = find_group(index);
+    prefetch_row(bytes.data(), bytes.size());
+  }
   /// Returns the mean size of the samples around `index` in the file, in bytes.
   [[nodiscard]] std::uint64_t storage_size(std::uint64_t index) const {
     return index < size() ? group(index).size() / Format::step + 1 : 0;
@@ -237,12 +244,9 @@ class indexed_file {
   /// Returns the bytes of the `step` samples around `index`, which must be less than size(). Throws
   /// `file_corrupt` if the index contradicts the file.
   [[nodiscard]] std::span<const std::byte> group(std::uint64_t index) const {
-    const auto all = data_.bytes();
-    const std::uint64_t number = index / Format::step;
-    const std::uint64_t begin = index_.mark(number, all.size());
-    const std::uint64_t end = index_.mark(number + 1, all.size());
-    if (begin >= end || end > all.size()) fail_to_find(index);  // no sample has 0 bytes
-    return all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+    const auto found = find_group(index);
+    if (found.empty()) fail_to_find(index);  // no sample has 0 bytes
+    return found;
   }
   [[noreturn]] void fail_to_find(std::uint64_t index) const {
     throw file_corrupt(data_.path(), data_.bytes().size(), "sample " + std::to_string(index),
@@ -251,6 +255,17 @@ class indexed_file {
   }
 
  private:
+  // Returns the bytes of the samples around `index`, or an empty span if the index contradicts the
+  // file.
+  [[nodiscard]] std::span<const std::byte> find_group(std::uint64_t index) const noexcept {
+    const auto all = data_.bytes();
+    const std::uint64_t number = index / Format::step;
+    const std::uint64_t begin = index_.mark(number, all.size());
+    const std::uint64_t end = index_.mark(number + 1, all.size());
+    if (begin >= end || end > all.size()) return {};
+    return all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+  }
+
   mapped_file data_;
   sample_index index_;
 };
