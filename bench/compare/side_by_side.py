@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The common parts of images.py, shards.py, tables.py and formats.py. Runs all rows of all sides in turn, round
-after round, reports images, samples or rows per second of processor time, and writes the JSON
-file."""
+"""The common parts of images.py, shards.py, tables.py and formats.py. Runs all rows of all sides in
+turn, round after round, reports images, samples or rows per second of processor time, and writes
+the JSON file."""
 
 import argparse
 import json
