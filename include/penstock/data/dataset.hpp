@@ -163,6 +163,17 @@ concept has_scratch = requires(const D& d) {
 /// rows of 784 bytes.
 inline constexpr std::size_t prefetch_distance = 4;
 
+/// Prefetches the samples that are read after `indices[i]`, if the dataset has `prefetch`. Called
+/// for each `i` in turn, before that sample is read.
+template <class D>
+void prefetch_ahead(const D& data, std::span<const std::uint64_t> indices, std::size_t i) noexcept {
+  if constexpr (prefetches<D>) {
+    const std::size_t end = (std::min)(i + prefetch_distance + 1, indices.size());
+    for (std::size_t k = i == 0 ? 1 : i + prefetch_distance; k < end; ++k)
+      data.prefetch(indices[k]);
+  }
+}
+
 template <class D>
 concept counts_stages = requires(const D& d) {
   { d.stages() } -> std::convertible_to<std::uint32_t>;
@@ -230,7 +241,8 @@ inline constexpr bool function_borrows<F> = F::borrows;
 ///   (seed, epoch, index);
 /// - `view(index)`: returns a view of the sample in memory as a `const_sample`, whose fields may be
 ///   in different arrays, so that `map` needs no copy. Valid until the dataset is moved or changed;
-/// - `prefetch(index) noexcept`: starts loading the sample into the CPU cache.
+/// - `prefetch(index) noexcept`: starts loading the sample into the CPU cache. Several threads call
+///   it concurrently, also before they call `length`.
 ///
 /// **Lengths.** `length` returns the number of values in the ragged field of a sample. If there are
 /// several ragged fields, `sample_lengths<record_type> lengths(index)` returns all lengths in field

@@ -51,10 +51,7 @@ void read_chunk(const D& data, std::span<const std::uint64_t> indices,
   } else {
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
-      if constexpr (detail::prefetches<D>) {
-        const std::size_t next = i + detail::prefetch_distance;
-        if (next < indices.size()) data.prefetch(indices[next]);
-      }
+      detail::prefetch_ahead(data, indices, i);
       if constexpr (detail::reads_randomly<D>) {
         auto rng = context.generator(i, 0);
         data.read(indices[i], out[i], rng);
@@ -160,13 +157,9 @@ template <class Dataset, class Record>
 void copy_rows(const Dataset& data, const batch_layout<Record>& layout,
                std::span<const std::uint64_t> indices, batch_view<Record> out,
                const chunk_context& context) {
-  const std::size_t count = indices.size();
-  for (std::size_t i = 0; i < (std::min)(prefetch_distance, count); ++i) {
-    data.prefetch(indices[i]);
-  }
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < indices.size(); ++i) {
     context.at(i);
-    if (i + prefetch_distance < count) data.prefetch(indices[i + prefetch_distance]);
+    prefetch_ahead(data, indices, i);
     const auto in = data.view(indices[i]);
     const auto place = out[i];
     [&]<std::size_t... Is>(std::index_sequence<Is...>) {

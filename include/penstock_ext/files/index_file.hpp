@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -30,16 +31,33 @@ enum class stale_index {
 
 namespace detail {
 
-/// Returns a name for a file that is computed from the file `path`: its name without `suffix`, and a
-/// checksum of its absolute path and of `version`.
+/// Returns a checksum of 16 evenly distributed pieces of `data`, including its start and end.
+[[nodiscard]] inline std::uint64_t sampled_checksum(std::span<const std::byte> data) noexcept {
+  constexpr std::size_t gaps = 15;
+  const std::size_t piece = (std::min)(data.size(), std::size_t{256});
+  const std::size_t last = data.size() - piece;
+  crc64nvme_checksum checksum;
+  for (std::size_t i = 0; i <= gaps; ++i) {
+    checksum.add(data.subspan(last / gaps * i + last % gaps * i / gaps, piece));
+  }
+  return checksum.value();
+}
+
+/// Returns a name for a file that is derived from the file `path`. The name is that of the file
+/// without `suffix`, at most 200 bytes of it, followed by a checksum of the absolute path and of
+/// `version`.
 [[nodiscard]] inline std::string derived_name(const std::string& path, std::string_view suffix = {},
-                                              const std::string& version = {}) {
+                                              std::string_view version = {}) {
   const std::filesystem::path whole = std::filesystem::absolute(path).lexically_normal();
   crc64nvme_checksum checksum;
   checksum.add(std::as_bytes(std::span{whole.native()}));
-  checksum.add(std::as_bytes(std::span{version}));
+  if (!version.empty()) {
+    checksum.add(std::as_bytes(std::span{"", 1}));  // the end of the path
+    checksum.add(std::as_bytes(std::span{version}));
+  }
   std::string name = whole.filename().string();
   if (name.ends_with(suffix)) name.resize(name.size() - suffix.size());
+  name.resize((std::min)(name.size(), std::size_t{200}));
   return name + '-' + hex_digits(checksum.bytes());
 }
 

@@ -2,15 +2,19 @@
 #pragma once
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <filesystem>
 #include <functional>
 #include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <penstock/core/error.hpp>
@@ -18,6 +22,7 @@
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/file_source.hpp>
 #include <penstock_ext/files/index_file.hpp>
+#include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/files/support/parallel_for.hpp>
 #include <penstock_ext/files/support/part_file.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
@@ -39,9 +44,100 @@ struct unpack_options {
   std::uint64_t max_bytes = std::uint64_t{1} << 40;
   /// Number of threads, including the calling thread. At least 1. One thread unpacks a file.
   std::size_t workers = 8;
-  /// Called after each MiB, by one thread at a time. An exception ends the call of `unpack_files`.
+  /// Called once for each MiB of a file and at its end, by one thread at a time. An exception ends
+  /// the call of `unpack_files`.
   std::function<void(const unpack_progress&)> progress = {};
 };
+
+namespace detail {
+
+/// Unpacks files with several threads. After an error, all threads throw the same exception.
+template <class Codec>
+class file_unpacker {
+ public:
+  file_unpacker(const Codec& codec, const unpack_options& options)
+      : codec_(codec), options_(options) {}
+
+  /// Returns the path of the unpacked file of `path`. Thread-safe.
+  [[nodiscard]] std::string unpack(const std::string& path) {
+    try {
+      return unpack_one(path);
+    } catch (...) {
+      const std::lock_guard lock{guard_};
+      if (!problem_) problem_ = std::current_exception();
+      has_problem_.store(true, std::memory_order_release);
+      std::rethrow_exception(problem_);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::string unpack_one(const std::string& path) {
+    const file_stamp stamp = stamp_of_file(path);
+    const std::string target = options_.folder + '/' + name_of(path, stamp);
+    // Some file systems store times with a resolution of two seconds.
+    const std::int64_t time = stamp.seconds - stamp.seconds % 2;
+    struct ::stat status {};
+    const auto is_complete = [&] {
+      return ::stat(target.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+             status.st_mtim.tv_sec == time && status.st_mtim.tv_nsec == 0;
+    };
+    if (is_complete()) {
+      count(path, static_cast<std::uint64_t>(status.st_size));
+      return target;
+    }
+    auto source = codec_(path);
+    part_file out{target, "an unpacked file"};
+    out.set_modified(time);  // reports an error before the file is unpacked
+    std::uint64_t before = 0;
+    out.add_all([&](std::span<std::byte> to) { return source.read(to); },
+                [&](std::uint64_t done) {
+                  if (has_problem_.load(std::memory_order_acquire)) throw stopped{};
+                  count(path, done - std::exchange(before, done));
+                  if (!options_.progress) return;
+                  const std::lock_guard lock{progress_guard_};
+                  options_.progress({path, done});
+                });
+    if (stamp_of_file(path) != stamp) {
+      throw file_changed(path, 0, "the same file until it is unpacked",
+                         "another size or modification time");
+    }
+    out.set_modified(time);
+    // If another process has unpacked the file in the meantime, keeps that file, because it may be
+    // open, and two files would take twice the memory.
+    if (!is_complete()) out.replace();
+    return target;
+  }
+
+  // The message is not visible, because `unpack` throws the first exception.
+  struct stopped {};
+
+  [[nodiscard]] static std::string name_of(const std::string& path, const file_stamp& stamp) {
+    const mapped_file packed{path};
+    return derived_name(path, std::filesystem::path{path}.extension().string(),
+                        str_cat({stamp.size, " ", stamp.seconds, " ", stamp.nanoseconds, " ",
+                                 sampled_checksum(packed.bytes())}));
+  }
+
+  void count(const std::string& path, std::uint64_t bytes) {
+    if (bytes <= options_.max_bytes &&
+        sum_.fetch_add(bytes, std::memory_order_relaxed) <= options_.max_bytes - bytes) {
+      return;
+    }
+    throw_option_error("max_bytes", {"is ", options_.max_bytes, ", which is exceeded at ", path});
+  }
+
+  const Codec& codec_;
+  const unpack_options& options_;
+  std::mutex progress_guard_;  // held while the progress function is called
+  std::mutex guard_;           // protects `problem_`
+  std::exception_ptr problem_;
+  // Set after `problem_` is stored, so that the other threads end soon.
+  std::atomic<bool> has_problem_{false};
+  // The number of unpacked bytes. Relaxed ordering suffices, because it orders no other data.
+  std::atomic<std::uint64_t> sum_{0};
+};
+
+}  // namespace detail
 
 /// Unpacks the compressed files at `paths` into a folder, and returns the paths of the unpacked
 /// files, in the same order. Later calls find the unpacked files and return at once.
@@ -50,15 +146,22 @@ struct unpack_options {
 ///                                         {.folder = "/scratch/train"});
 ///     const ps::json_lines<document> documents{paths};
 ///
-/// `codec(path)` opens a file as a `byte_source`, as `gzip` and `zstd{}` do. A thread takes 1 MiB
-/// of memory in addition to that of the codec.
+/// `codec(path)` opens a file as a `byte_source`, as `gzip` and `zstd{}` do. Several threads call
+/// it concurrently. A thread takes 1 MiB of memory in addition to that of the codec.
 ///
-/// The name of an unpacked file contains a checksum of the path, size and modification time of the
-/// compressed file, so a replaced file is unpacked again. The unpacked file of the old version
-/// stays in the folder. An unpacked file is written under another name and then renamed, so it is
-/// complete or absent. The function sets its modification time to that of the compressed file, in
-/// whole seconds. If the time differs, the file was written to, and is unpacked again. Concurrent
-/// calls in several threads or processes may have the same folder.
+/// The name of an unpacked file contains a checksum of the path, size, modification time and some
+/// bytes of the compressed file, so a replaced file is unpacked again. The unpacked file of the old
+/// version stays in the folder. The name does not depend on the codec, so use another folder for
+/// another codec.
+///
+/// An unpacked file is written under another name and then renamed, so it is complete or absent.
+/// The function sets its modification time to that of the compressed file, in whole seconds. If the
+/// times differ, for example because the unpacked file was written to, it is unpacked again. On a
+/// file system that cannot store the time, each call unpacks the file again.
+///
+/// Concurrent calls in several threads or processes may have the same folder. They begin with
+/// different files, but may unpack a file twice. To avoid that, let one process call the function
+/// before the others.
 ///
 /// Throws
 /// - `file_unreadable` for a missing file, and the errors of the codec for a damaged file
@@ -77,56 +180,14 @@ template <class Codec>
   }
   if (options.workers == 0) detail::throw_option_error("workers", {"must be at least 1, but is 0"});
   detail::create_folder(options.folder);
-  std::mutex guard;
-  // The number of unpacked bytes. Relaxed ordering suffices, because it orders no other data.
-  std::atomic<std::uint64_t> sum{0};
-  const auto count = [&](const std::string& path, std::uint64_t bytes) {
-    if (bytes <= options.max_bytes &&
-        sum.fetch_add(bytes, std::memory_order_relaxed) <= options.max_bytes - bytes) {
-      return;
-    }
-    detail::throw_option_error(
-        "max_bytes", {"is ", options.max_bytes, ", but the unpacked files are larger, at ", path});
-  };
-  return detail::open_in_parallel(paths.size(), options.workers, [&](std::size_t i) {
-    const std::string& path = paths[i];
-    const detail::file_stamp stamp = detail::stamp_of_file(path);
-    const std::size_t dot = path.find_last_of("./");
-    const bool has_suffix = dot != std::string::npos && path[dot] == '.';
-    std::string target =
-        options.folder + '/' +
-        detail::derived_name(
-            path, has_suffix ? path.substr(dot) : std::string{},
-            detail::str_cat({stamp.size, " ", stamp.seconds, " ", stamp.nanoseconds}));
-    struct ::stat status {};
-    const auto is_complete = [&] {
-      return ::stat(target.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-             status.st_mtim.tv_sec == stamp.seconds && status.st_mtim.tv_nsec == 0;
-    };
-    if (is_complete()) {
-      count(path, static_cast<std::uint64_t>(status.st_size));
-      return target;
-    }
-    auto source = codec(path);
-    detail::part_file out{target, "an unpacked file"};
-    std::uint64_t before = 0;
-    out.add_all([&](std::span<std::byte> to) { return source.read(to); },
-                [&](std::uint64_t done) {
-                  count(path, done - before);
-                  before = done;
-                  if (!options.progress) return;
-                  const std::lock_guard lock{guard};
-                  options.progress({path, done});
-                });
-    if (detail::stamp_of_file(path) != stamp) {
-      throw file_changed(path, 0, "the same file until it is unpacked",
-                         "another size or modification time");
-    }
-    out.set_modified(stamp.seconds);  // some file systems store no fractions
-    // Another process may have opened its file in the meantime.
-    if (!is_complete()) out.replace();
-    return target;
+  detail::file_unpacker unpacker{codec, options};
+  std::vector<std::string> unpacked(paths.size());
+  const auto first = static_cast<std::size_t>(::getpid()) * 7919;
+  detail::parallel_for(paths.size(), options.workers, [&](std::size_t i) {
+    const std::size_t which = (first + i) % paths.size();
+    unpacked[which] = unpacker.unpack(paths[which]);
   });
+  return unpacked;
 }
 
 }  // namespace PENSTOCK_ABI

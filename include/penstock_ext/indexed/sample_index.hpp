@@ -74,18 +74,6 @@ struct found_samples {
   std::vector<std::uint64_t> marks = {};  ///< positions of samples 0, step, 2 * step, ...
 };
 
-/// Returns a checksum of 16 evenly distributed pieces of `data`, including its start and end.
-[[nodiscard]] inline std::uint64_t sampled_checksum(std::span<const std::byte> data) noexcept {
-  constexpr std::size_t gaps = 15;
-  const std::size_t piece = (std::min)(data.size(), std::size_t{256});
-  const std::size_t last = data.size() - piece;
-  crc64nvme_checksum checksum;
-  for (std::size_t i = 0; i <= gaps; ++i) {
-    checksum.add(data.subspan(last / gaps * i + last % gaps * i / gaps, piece));
-  }
-  return checksum.value();
-}
-
 /// The positions of samples in a data file, in a memory-mapped index file. Movable. Reading is
 /// thread-safe.
 class sample_index {

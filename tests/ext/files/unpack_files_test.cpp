@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/files/unpack_files.hpp>
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -14,10 +10,9 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <set>
-#include <span>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -113,6 +108,38 @@ TEST_CASE("a compressed file that was replaced is unpacked again", "[files][faul
   CHECK(*data.codec.opened == 3);
 }
 
+TEST_CASE("a compressed file with other bytes, but the same size and time, is unpacked again",
+          "[files][fault:files-32]") {
+  compressed_folder data{{"old"}};
+  const auto time = std::filesystem::last_write_time(data.paths[0]);
+  (void)data.unpack();
+  data.texts[0] = "new";
+  data.dir.add("part-0.txt.zst", test::zstd_packed("new"));
+  std::filesystem::last_write_time(data.paths[0], time);
+  data.check(data.unpack());
+}
+
+TEST_CASE("names of unpacked files differ if the paths differ", "[files]") {
+  using penstock::detail::derived_name;
+  CHECK(derived_name("log.1", ".1", "2 5") != derived_name("log.12", ".12", " 5"));
+  CHECK(derived_name("log.1", ".1", "2345 0") != derived_name("log.12", ".12", "345 0"));
+  const compressed_folder data{{"text"}};
+  for (const std::string& name : {std::string(".zst"), std::string(240, 'x') + ".zst"}) {
+    data.dir.add(name, test::zstd_packed(name));
+    const auto found = ps::unpack_files({data.dir.path(name)}, data.codec, {.folder = data.folder});
+    CHECK(test::content_of(found[0]) == name);
+  }
+}
+
+TEST_CASE("a partial file of a killed process is removed", "[files]") {
+  const compressed_folder data{{"text"}};
+  const std::string target = data.unpack()[0];
+  std::filesystem::remove(target);
+  std::ofstream{target + ".part-1-2"} << "te";
+  data.check(data.unpack());
+  CHECK(data.files() == 1);
+}
+
 TEST_CASE("an unpacked file that was written to is unpacked again", "[files][fault:files-32]") {
   const compressed_folder data{{"one\ntwo\n", "other"}};
   const auto paths = data.unpack();
@@ -156,12 +183,13 @@ TEST_CASE("a failed write leaves no unpacked file", "[files][fault:files-32]") {
   data.check(data.unpack());
 }
 
-TEST_CASE("unpack_files rejects sizes and options that it cannot have", "[files][fault:files-32]") {
+TEST_CASE("unpack_files rejects impossible options and a total size above the limit",
+          "[files][fault:files-32]") {
   const compressed_folder data{{std::string(4'000, 'x'), std::string(4'000, 'y')}};
   CHECK(test::has(test::error_of<ps::option_error>([&] {
                     (void)data.unpack({.max_bytes = 7'999, .workers = 1});
                   }).what(),
-                  "is 7999, but the unpacked files are larger, at " + data.paths[1]));
+                  "is 7999, which is exceeded at " + data.dir.path("part-")));
   data.check(data.unpack({.max_bytes = 8'000}));
   CHECK_THROWS_AS(data.unpack({.max_bytes = 7'999}), ps::option_error);  // also for files found
   CHECK_THROWS_AS(data.unpack({.workers = 0}), ps::option_error);
@@ -206,6 +234,16 @@ TEST_CASE("concurrent calls unpack into one folder", "[files][fault:files-32]") 
   }
   for (const auto& one : results) data.check(one);
   CHECK(data.files() == 6);
+}
+
+TEST_CASE("after an error, all threads end with that error", "[files]") {
+  const compressed_folder data{std::vector<std::string>(8, std::string(3'000'000, 'x'))};
+  std::atomic<int> calls{0};
+  const auto stop = [&](const ps::unpack_progress&) {
+    if (++calls == 3) throw std::domain_error("stop");
+  };
+  CHECK_THROWS_AS(data.unpack({.workers = 4, .progress = stop}), std::domain_error);
+  CHECK(calls < 8);
 }
 
 TEST_CASE("progress is reported by one thread at a time", "[files]") {

@@ -232,17 +232,10 @@ class map_into_dataset : public adaptor_base<Base> {
 
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<Out> out,
                   const chunk_context& context) const {
-    constexpr std::size_t ahead = prefetch_distance;
-    if constexpr (prefetches<Base>) {
-      for (std::size_t i = 0; i < (std::min)(ahead, indices.size()); ++i)
-        base_.prefetch(indices[i]);
-    }
     const mapped_chunk chunk{indices, context, stages()};
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
-      if constexpr (prefetches<Base>) {
-        if (i + ahead < indices.size()) base_.prefetch(indices[i + ahead]);
-      }
+      prefetch_ahead(base_, indices, i);
       if constexpr (views_samples<Base>) {
         const transform_scope timed = context.transform();
         chunk.template call<form>(function_, i,

@@ -127,10 +127,7 @@ void place_samples(const D& data, const Order& order, const epoch_plan& plan, ba
       for (std::size_t i = 0; i < samples.size(); ++i) {
         at.position = begin + i;
         at.sample = samples[i];
-        if constexpr (prefetches<D>) {
-          const std::size_t next = i + prefetch_distance;
-          if (next < samples.size()) data.prefetch(samples[next]);
-        }
+        prefetch_ahead(data, samples, i);
         place_or_throw(all, batch.info, begin + i, samples[i], lengths_of(data, samples[i]));
       }
     }

@@ -37,9 +37,9 @@ inline constexpr std::uint32_t crc32c_polynomial = 0x82f63b78U;
 
 /// A reflected cyclic redundancy check. The initial value has all bits set, and the result is
 /// inverted. The highest bit of `Polynomial` is the coefficient of the lowest power. Processes
-/// eight bytes in each step with eight tables, or CRC-32C by `crc32c_by_instruction`. Source: M. E. Kounavis, F. L. Berry, "Novel Table
-/// Lookup-Based Algorithms for High-Performance CRC Generation", IEEE Transactions on Computers 57
-/// (2008).
+/// eight bytes per step with eight tables. CRC-32C uses the processor's instruction if it is
+/// available. Source of the tables: M. E. Kounavis, F. L. Berry, "Novel Table Lookup-Based
+/// Algorithms for High-Performance CRC Generation", IEEE Transactions on Computers 57 (2008).
 template <std::unsigned_integral Word, Word Polynomial>
 class crc {
  public:

@@ -35,20 +35,23 @@ inline void create_folder(const std::string& path) {
 }
 
 /// A temporary file next to its target. After the last write, it is either renamed to the target or
-/// removed. Not thread-safe, but several threads or processes may create the same target with
+/// removed. The file of a killed process is removed when the same target is written again. Not thread-safe, but several threads or processes may create the same target with
 /// separate objects. Throws `file_unwritable` with the target's path, for example if the disk is
 /// full.
 class part_file {
  public:
   /// Creates the temporary file for `target`. `what` names the content in messages, for example
   /// "a shard".
-  part_file(std::string target, const char* what)
-      : target_(std::move(target)), what_(what), file_(open_part(target_, part_)) {
+  part_file(std::string target, const char* what) : target_(std::move(target)), what_(what) {
+    remove_dead_parts(target_);
+    file_ = open_part(target_, part_);
     if (file_.get() < 0) fail(errno);
   }
   part_file(const part_file&) = delete;
   part_file& operator=(const part_file&) = delete;
-  ~part_file() { ::unlink(part_.c_str()); }
+  ~part_file() {
+    if (!part_.empty()) ::unlink(part_.c_str());
+  }
 
   /// Appends all content that `read(out)` returns. The function fills `out`, and returns the number
   /// of bytes, which is smaller only at the end. Calls `check(total)` with the number of bytes so
@@ -100,6 +103,7 @@ class part_file {
   }
   void rename() {
     if (std::rename(part_.c_str(), target_.c_str()) != 0) fail(errno);
+    part_.clear();  // another process may have a file of that name now
   }
   [[noreturn]] void fail(int problem) const {
     throw file_unwritable(target_, size_, std::string{what_} + " that can be written",
@@ -109,7 +113,7 @@ class part_file {
   std::string target_;
   const char* what_;
   std::string part_;
-  descriptor file_;
+  descriptor file_{-1};
   std::uint64_t size_ = 0;
 };
 

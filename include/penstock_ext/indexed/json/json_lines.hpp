@@ -111,6 +111,7 @@ class json_lines_file : public indexed_lines<json_line_format> {
     const auto memory = shared_->memory.take();
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
+      prefetch_ahead(*this, indices, i);
       read_line(indices[i], out[i], *memory);
     }
   }
