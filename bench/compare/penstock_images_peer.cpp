@@ -14,7 +14,6 @@
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
-#include <penstock_ext/image/png/png.hpp>
 #include <penstock_ext/image/resize.hpp>
 
 #include "penstock_peer.hpp"
@@ -36,11 +35,10 @@ struct task {
 std::string load(std::size_t workers, const std::string& folder) {
   const task wanted{folder};
   const auto make = [&] {
-    return ps::loader{
-        ps::image_folder{folder + "/train"} | ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(
-                                                  ps::random_resized_crop{wanted.side}),
-        ps::shuffled{.seed = 1},
-        {.batch_size = wanted.batch, .workers = workers}};
+    return ps::loader{ps::image_folder{folder + "/train"} |
+                          ps::decode_images<ps::jpeg_decoder>(ps::random_resized_crop{wanted.side}),
+                      ps::shuffled{.seed = 1},
+                      {.batch_size = wanted.batch, .workers = workers}};
   };
   return compare::load_batches(
       make, [](compare::seen& sums, auto& batch) { compare::add_bytes<"image">(sums, batch); });

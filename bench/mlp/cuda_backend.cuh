@@ -168,7 +168,7 @@ class cuda_context {
   void multiply(std::size_t m, std::size_t n, std::size_t k, const float* a, const float* b,
                 float* c) const {
     if constexpr (A == transpose::no && B == transpose::no) {
-      if (kernels_ == kernel_choice::fused) {  // not part of a step; used only by a test
+      if (kernels_ == kernel_choice::fused) {  // not part of a step: only `evaluate` calls it
         each(m * n, kernel::product{m, k, a, b, c});
         return;
       }
@@ -229,7 +229,8 @@ class cuda_context {
   cuda::toolbox* tools_;
 };
 
-/// Runs the network on a GPU with fused kernels and perhaps cuBLAS, as graphs or separate launches. The class is a handle whose copies share their state.
+/// Runs the network on a GPU, with fused kernels alone or with cuBLAS in addition. Replays a graph
+/// for each step, or launches kernel by kernel. Copies of a backend share their state.
 class cuda_backend {
  public:
   using device_type = penstock::cuda_device;

@@ -117,7 +117,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
   app.add_option("--json", json, "Write the results to this file; its keys stand in the README")
       ->check(require_writable);
 
-  app.add_option("--seeds", o.seeds, "Several, as 1,2,3: all is run with each")
+  app.add_option("--seeds", o.seeds, "A list such as 1,2,3: repeats the run with each seed")
       ->check(require_word)
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

@@ -105,8 +105,8 @@ class trainer {
   /// Restores the initial parameters. Later steps must use the same slots.
   void rewind() { network_.assign(initial_, stream_); }
 
-  /// Trains on `count` samples in device memory. Until `restart` is called, each combination of slot
-  /// and count must always refer to the same addresses. See `network::train` for `before`.
+  /// Trains on `count` samples in device memory. Until `restart` is called, each combination of
+  /// slot and count must always refer to the same addresses. See `network::train` for `before`.
   template <class Pixel, class Before = nothing_before>
   void step(std::size_t slot, const Pixel* images, const std::uint8_t* labels, std::size_t count,
             const Before& before = {}) {

@@ -18,7 +18,7 @@
 #include <penstock_ext/indexed/tf_examples.hpp>
 #include <penstock_ext/samplers/block_shuffled.hpp>
 
-#include "../peer.hpp"
+#include "../penstock_peer.hpp"
 
 namespace {
 
@@ -123,5 +123,5 @@ int main(int argc, char** argv) {
       row("hdf5/penstock/block_shuffled", open_images, chunks, add_images, 0, anew),
       row("hdf5/penstock/shuffled", open_images, shuffled, add_images, 0, anew),
   };
-  return compare::main_of(argc, argv, rows, "penstock", "0.1.0");
+  return compare::main_of(argc, argv, rows);
 }

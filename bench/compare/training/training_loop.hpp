@@ -14,7 +14,6 @@
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
-#include <penstock_ext/image/png/png.hpp>
 
 #include "../penstock_peer.hpp"
 
@@ -37,8 +36,8 @@ inline auto normalised_photos(const std::string& folder) {
   const ps::channel_scale imagenet{.mean = {0.485F, 0.456F, 0.406F},
                                    .stddev = {0.229F, 0.224F, 0.225F}};
   return ps::image_folder{folder + "/train"} |
-         ps::decode_images<ps::jpeg_decoder, ps::png_decoder>(ps::random_resized_crop{image_side} |
-                                                              ps::random_flip{}) |
+         ps::decode_images<ps::jpeg_decoder>(ps::random_resized_crop{image_side} |
+                                             ps::random_flip{}) |
          ps::map<float_planes>([planes = ps::to_chw{imagenet}](auto in, auto out) {
            planes(ps::as_pixels(ps::get<"image">(in)), ps::get<"image">(out));
            ps::get<"label">(out) = ps::get<"label">(in);
