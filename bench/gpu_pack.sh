@@ -23,8 +23,8 @@
 # CUDA runtime, and penstock_gpu_torch.so, which PyTorch's Python loads. The C library is not
 # included, and must be at least as new there as here. NCCL and cuBLAS are not included either; the
 # two files of cuBLAS alone have 600 MB. On the other machine cuBLAS is searched in the folders of
-# toolkits and of PyTorch. Without cuBLAS the steps that need it are left out (mlp-cublas, the table
-# of steps, the thrust and cublas kernels in mlp-tests), and the wide workload uses fused kernels.
+# toolkits and of PyTorch. Without cuBLAS the steps that need it are left out (mlp-cublas and the
+# cublas kernels in mlp-tests), and the wide workload uses fused kernels.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 max_bytes=55000000

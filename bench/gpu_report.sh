@@ -6,7 +6,7 @@
 # The order is: facts of the machine and a smoke test of seconds; the tests labelled gpu, tensors of
 # PyTorch over a feed's batches, the MLP's kernels compared with the CPU device, NCCL as a world of
 # one; the tests and kernels under compute-sanitizer; the measurements that have an aim, each in
-# turns with its variants; the other measurements of transfers, transforms and narrowed transfers;
+# turns with its variants; the other measurements of transfers, and narrowed transfers;
 # the MLP in its four modes; PyTorch if it is installed; and then the two steps that may upset a GPU
 # (a held kernel, a kernel that faults).
 #

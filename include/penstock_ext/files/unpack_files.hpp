@@ -159,9 +159,9 @@ class file_unpacker {
 /// times differ, for example because the unpacked file was written to, it is unpacked again. On a
 /// file system that cannot store the time, each call unpacks the file again.
 ///
-/// Concurrent calls in several threads or processes may have the same folder. They begin with
-/// different files, but may unpack a file twice. To avoid that, let one process call the function
-/// before the others.
+/// Concurrent calls in several threads or processes may have the same folder. Processes begin with
+/// different files, but two processes may unpack the same file. To avoid that, let one process call
+/// the function before the others.
 ///
 /// Throws
 /// - `file_unreadable` for a missing file, and the errors of the codec for a damaged file
