@@ -2,8 +2,10 @@
 #pragma once
 
 // Replaces the global operator new of a test program with a version that counts allocations and
-// fails on request. The definitions are weak, because several source files of a program may include
-// this header. Files that only read the counters include allocations.hpp.
+// fails on request. Several source files of a program may include this header, so the definitions
+// are weak. The definitions of AddressSanitizer are weak too and would take precedence, so with
+// it the definitions here are not weak, and the linker accepts several of them. Files that only
+// read the counters include allocations.hpp.
 
 #include <malloc.h>
 
@@ -53,8 +55,16 @@ inline void freed(void* memory) noexcept {
 
 // Defines every form of operator new, because the forms of a sanitizer would bypass the counters.
 // The functions are not inlined: GCC 12 would warn about a mismatch of operator new and free().
-#define COUNTED [[gnu::noinline, gnu::weak]] void*
-#define FREED [[gnu::noinline, gnu::weak]] void
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define COUNTED_LINKAGE gnu::noinline
+#endif
+#endif
+#if !defined(COUNTED_LINKAGE)
+#define COUNTED_LINKAGE gnu::noinline, gnu::weak
+#endif
+#define COUNTED [[COUNTED_LINKAGE]] void*
+#define FREED [[COUNTED_LINKAGE]] void
 constexpr std::size_t usual = alignof(std::max_align_t);
 using std::align_val_t, std::nothrow_t, std::size_t;
 
@@ -85,3 +95,4 @@ FREED operator delete[](void* p, align_val_t, const nothrow_t&) noexcept { test:
 
 #undef COUNTED
 #undef FREED
+#undef COUNTED_LINKAGE
