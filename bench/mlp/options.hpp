@@ -64,7 +64,7 @@ struct command_line {
 
 [[nodiscard]] command_line parse_command_line(int argc, const char* const* argv);
 
-/// Returns `chosen` with each of its `seeds`. Returns an empty list if there are none.
+/// Returns a copy of `chosen` for each of its `seeds`. The list is empty if `seeds` is empty.
 [[nodiscard]] std::vector<options> rows_of(const options& chosen);
 
 }  // namespace mlp

@@ -9,7 +9,7 @@
 
 namespace mlp {
 
-/// One of several experiments.
+/// An experiment of a run with several experiments.
 struct measured_row {
   options chosen;
   results found;

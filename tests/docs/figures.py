@@ -177,11 +177,11 @@ def benchmark_texts(run):
         f"| {'; '.join(map(thousands, [trained, *peers]))} "
         f"| {'; '.join(f'{trained / peer:.1f}x' for peer in peers)} |"
     )
-    yield f"Of the {' and '.join(f'{trained / peer:.1f}x' for peer in peers)} in training"
+    yield f"The {' and '.join(f'{trained / peer:.1f}x' for peer in peers)} in training"
     resident = [run.speed(f"train_{name}_resident") for name in ("penstock", "PyTorch")]
     factor = f"{resident[0] / resident[1]:.1f}x"
     yield f"| {'; '.join(map(thousands, resident))} | {factor} |"
-    yield f"in training, {factor} is what the network itself gains"
+    yield f"in training include {factor}, which the network itself gains"
     worst = max(goal["ratio"] for goal in run.programs["overlap_bench"]["goals"])
     yield f"worst {worst:.3f}"
     pairs = (

@@ -163,8 +163,8 @@ concept has_scratch = requires(const D& d) {
 /// rows of 784 bytes.
 inline constexpr std::size_t prefetch_distance = 4;
 
-/// Prefetches the samples that are read after `indices[i]`, if the dataset has `prefetch`. Called
-/// for each `i` in turn, before that sample is read.
+/// Prefetches the samples that are read after `indices[i]`, if the dataset has `prefetch`. The
+/// caller passes each `i` in turn, and reads sample `indices[i]` after the call.
 template <class D>
 void prefetch_ahead(const D& data, std::span<const std::uint64_t> indices, std::size_t i) noexcept {
   if constexpr (prefetches<D>) {

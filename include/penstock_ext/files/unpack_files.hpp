@@ -42,7 +42,7 @@ struct unpack_options {
   std::string folder = {};
   /// Maximum total size of the files at the returned paths in bytes.
   std::uint64_t max_bytes = std::uint64_t{1} << 40;
-  /// Number of threads, including the calling thread. At least 1. One thread unpacks a file.
+  /// Number of threads, including the calling thread. At least 1. Each file takes a single thread.
   std::size_t workers = 8;
   /// Called once for each MiB of a file and at its end, by one thread at a time. An exception ends
   /// the call of `unpack_files`.

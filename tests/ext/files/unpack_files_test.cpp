@@ -10,6 +10,8 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <set>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <system_error>
@@ -38,6 +40,17 @@ struct counting_zstd {
     ++*opened;
     return ps::zstd_source{path};
   }
+};
+
+// A codec whose content has no end.
+struct endless_codec {
+  struct source {
+    std::string name;
+    std::size_t read(std::span<std::byte> out) const { return out.size(); }
+    [[nodiscard]] std::uint64_t available() const { return 0; }
+    [[nodiscard]] const std::string& path() const { return name; }
+  };
+  [[nodiscard]] source operator()(const std::string& path) const { return {path}; }
 };
 
 // A folder with compressed files, and the options for unpacking them.
@@ -237,13 +250,24 @@ TEST_CASE("concurrent calls unpack into one folder", "[files][fault:files-32]") 
 }
 
 TEST_CASE("after an error, all threads end with that error", "[files]") {
-  const compressed_folder data{std::vector<std::string>(8, std::string(3'000'000, 'x'))};
-  std::atomic<int> calls{0};
-  const auto stop = [&](const ps::unpack_progress&) {
-    if (++calls == 3) throw std::domain_error("stop");
+  const test::folder dir;
+  for (const char* name : {"a", "b"}) dir.add(name, name);
+  std::set<std::string> seen;
+  std::size_t calls = 0;
+  const auto stop = [&](const ps::unpack_progress& one) {
+    ++calls;
+    if (seen.insert(std::string{one.path}).second && seen.size() == 2) {
+      throw std::domain_error("stop");  // while the other file is unpacked
+    }
   };
-  CHECK_THROWS_AS(data.unpack({.workers = 4, .progress = stop}), std::domain_error);
-  CHECK(calls < 8);
+  constexpr std::size_t max = 256;  // MiB, which bounds a thread that does not end
+  CHECK_THROWS_AS(ps::unpack_files({dir.path("a"), dir.path("b")}, endless_codec{},
+                                   {.folder = dir.beside("unpacked"),
+                                    .max_bytes = max << 20,
+                                    .workers = 2,
+                                    .progress = stop}),
+                  std::domain_error);
+  CHECK(calls < max - 1);
 }
 
 TEST_CASE("progress is reported by one thread at a time", "[files]") {

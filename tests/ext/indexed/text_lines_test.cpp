@@ -8,9 +8,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -245,6 +247,20 @@ TEST_CASE("any damage of an index is repaired or rejected", "[indexed][fault:fil
   }
   for (std::size_t size = 0; size < whole.size(); ++size) check(whole.substr(0, size));
   check(whole + '\0');
+}
+
+TEST_CASE("an index whose positions contradict the file is an error", "[indexed][fault:files-27]") {
+  const test::temp_dir folder;
+  const std::string path = text_file(folder, "text", std::string(40, '\n'));
+  (void)ps::text_lines{{path}};
+  std::string index = test::content_of(path + ".index");
+  index.replace(64 + 8, 8, 8, '\0');  // line 16 has the position of line 0
+  const std::uint64_t checksum = ps::detail::checksum_of_index(std::as_bytes(std::span{index}));
+  std::memcpy(index.data() + 8, &checksum, sizeof checksum);
+  text_file(folder, "text.index", index);
+  const ps::text_lines data{{path}, {.on_stale = ps::stale_index::reject}};
+  for (const std::uint64_t line : {0U, 3U}) CHECK_THROWS_AS(data.line(line), ps::file_corrupt);
+  CHECK(data.line(33).empty());
 }
 
 TEST_CASE("a folder that cannot be written is reported before the scan",
