@@ -13,6 +13,8 @@
   of comments. In a file with `namespace before` and `namespace after`, they are the lines of one of
   them: of `before` for the first link of a table row, and of `after` for the second.
 - A text in docs/troubleshooting.md that is quoted from the library is in its headers.
+- A guide has code in its first 25 lines, and ends with the section "Limits". All pages of docs/ are
+  guides except REFERENCES.
 """
 
 import json
@@ -30,6 +32,8 @@ PATH = re.compile(rf"(?<![\w./$-])(?:{FOLDERS})/[\w./-]*\w")
 HEADING = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
 FENCE = re.compile(r"^```(.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHART_OF = re.compile(r"bench/report\.py --loaders (\S+\.json)\s+(?:\\\s+)?(\S+\.svg)")
+REFERENCES = {"benchmarks", "catalogue", "design", "faults", "glossary", "guarantees", "install"}
+REFERENCES |= {"main_page", "support", "troubleshooting"}
 SAID = re.compile(r"^- (?:thrown|compiler): `([^`]+)`", re.MULTILINE)
 
 
@@ -143,6 +147,14 @@ def text_problems(root, text):
                 yield f"no header says: {part}"
 
 
+def guide_problems(text):
+    code = re.search(r"^```(cpp|python)", text, re.MULTILINE)
+    if not code or text.count("\n", 0, code.start()) >= 25:
+        yield "a guide has a program in its first 25 lines"
+    if not (sections := re.findall(r"^## (.*)$", text, re.MULTILINE)) or sections[-1] != "Limits":
+        yield "a guide ends with the section Limits"
+
+
 def problems_of(root):
     for page in pages_of(root):
         text = page.read_text(encoding="utf-8")
@@ -151,6 +163,8 @@ def problems_of(root):
         problems = [*link_problems(root, page, text), *path_problems(root, text)]
         if ours:
             problems += form_problems(text)
+        if short.startswith("docs/") and page.stem not in REFERENCES:
+            problems += guide_problems(text)
         if short == "README.md":
             lines, words = len(text.splitlines()), len(text.split())
             if lines > 120 or words > 900:
