@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,13 +37,11 @@ namespace detail {
   return line.ends_with('\r') ? line.substr(0, line.size() - 1) : line;
 }
 
-/// The lines of a file as samples. The index has the position of every `Step`-th line. `Number`
-/// identifies the format.
-template <std::uint64_t Step, std::uint64_t Number>
-struct basic_line_format {
-  static constexpr std::uint64_t step = Step;
+/// The lines of a file as samples. The index has the position of every 16th line.
+struct line_format {
+  static constexpr std::uint64_t step = 16;
 
-  [[nodiscard]] static std::uint64_t number() noexcept { return Number; }
+  [[nodiscard]] static std::uint64_t number() noexcept { return 1; }
 
   /// Finds the lines of `data` with `workers` threads, each of which scans `chunk` bytes at a time.
   /// Throws `file_format_error` for a compressed file.
@@ -110,38 +110,68 @@ struct basic_line_format {
   }
 };
 
-/// The format of `text_lines`.
-using line_format = basic_line_format<16, 1>;
+/// The end of the last line that a thread has read. The next line begins there.
+struct line_cursor {
+  std::uint64_t index = 0;      ///< number of the next line
+  const char* begin = nullptr;  ///< start of the next line in a mapped file
+};
 
 /// A memory-mapped text file with the index of its lines. Movable. Reading is thread-safe.
-template <class Format>
-class indexed_lines : public indexed_file<Format> {
+class indexed_lines : public indexed_file<line_format> {
  public:
-  using indexed_file<Format>::indexed_file;
+  using indexed_file<line_format>::indexed_file;
 
  protected:
-  /// Returns line `index`, which must be less than size(). Throws `file_corrupt` if the index
-  /// contradicts the file.
+  /// Returns line `index`, which must be less than size(), and moves `cursor` behind the line. If
+  /// `cursor` is at the line, does not search for it. `cursor` may be in another open file. Throws
+  /// `file_corrupt` if the index contradicts the file.
+  [[nodiscard]] std::string_view line(std::uint64_t index, line_cursor& cursor) const {
+    const auto bytes = group(index);
+    const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    const bool is_there = cursor.index == index && !std::less<>{}(cursor.begin, text.data()) &&
+                          std::less<>{}(cursor.begin, text.data() + text.size());
+    const std::size_t begin = is_there ? static_cast<std::size_t>(cursor.begin - text.data())
+                                       : start_of_line(index, text);
+    const std::size_t end = (std::min)(text.find('\n', begin), text.size());
+    cursor = {index + 1, end < text.size() ? text.data() + end + 1 : nullptr};
+    return without_return(text.substr(begin, end - begin));
+  }
   [[nodiscard]] std::string_view line(std::uint64_t index) const {
-    const auto bytes = this->group(index);
-    std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-    for (std::uint64_t before = index % Format::step; before > 0; --before) {
-      text.remove_prefix((std::min)(text.find('\n'), text.size() - 1) + 1);
-      if (text.empty()) this->fail_to_find(index);
+    line_cursor unused;
+    return line(index, unused);
+  }
+
+ private:
+  // Returns the position of line `index` in its group. Searches from the closer end of the group.
+  [[nodiscard]] std::size_t start_of_line(std::uint64_t index, std::string_view group) const {
+    const std::uint64_t before = index % line_format::step;
+    const std::uint64_t lines = (std::min)(size() - index + before, line_format::step);
+    if (before <= lines / 2) {
+      std::size_t begin = 0;
+      for (std::uint64_t left = before; left > 0; --left) {
+        begin = (std::min)(group.find('\n', begin), group.size() - 1) + 1;
+        if (begin == group.size()) fail_to_find(index);
+      }
+      return begin;
     }
-    // With the position of every line, the group ends at the end of the line.
-    const bool ends_there = Format::step == 1 && text.ends_with('\n');
-    return without_return(text.substr(0, ends_there ? text.size() - 1 : text.find('\n')));
+    if (group.ends_with('\n')) group.remove_suffix(1);  // the last line may have no end
+    for (std::uint64_t left = lines - before; left > 0; --left) {
+      // string_view::rfind takes a byte at a time.
+      const void* const end = ::memrchr(group.data(), '\n', group.size());
+      if (end == nullptr) fail_to_find(index);
+      group = {group.data(), static_cast<const char*>(end)};
+    }
+    return group.size() + 1;
   }
 };
 
 /// The lines of one file of `text_lines`. Reading is thread-safe.
-class lines_file : public indexed_lines<line_format> {
+class lines_file : public indexed_lines {
  public:
   using record_type = text_line;
 
   lines_file(mapped_file data, sample_index index)
-      : indexed_lines<line_format>(std::move(data), std::move(index)),
+      : indexed_lines(std::move(data), std::move(index)),
         extents_{{.longest = static_cast<std::size_t>(std::max<std::uint64_t>(longest(), 1))}} {}
 
   [[nodiscard]] const record_extents<text_line>& extents() const noexcept { return extents_; }

@@ -485,6 +485,56 @@ TEST_CASE("a tokenizer that throws or changes its mind is an error", "[indexed]"
             "at byte 5: expected as many values as `lengths` returned, found another number: "));
 }
 
+TEST_CASE("the index of text lines serves every order of JSON lines", "[indexed]") {
+  using number =
+      ps::record<ps::field<"x", std::int64_t>, ps::field<"tokens", std::int32_t, ps::ragged>>;
+  const test::temp_dir folder;
+  std::mt19937 bits{8};  // NOLINT: a fixed seed
+  std::vector<std::string> paths;
+  std::vector<std::int64_t> expected;
+  for (const std::size_t count : {1U, 2U, 15U, 16U, 17U, 31U, 40U, 100U}) {
+    std::string text;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto x = static_cast<std::int64_t>(expected.size());
+      const std::string space(bits() % 30, ' ');
+      const std::string end = i + 1 == count && count % 2 == 0 ? ""
+                              : bits() % 2 == 0                ? "\n"
+                                                               : "\r\n";
+      std::string tokens;
+      for (std::int64_t k = 0; k < x % 7; ++k) tokens += k == 0 ? "4" : ",4";
+      text += R"({"x":)" + space + std::to_string(x) + R"(,"tokens":[)" + tokens + "]}" + end;
+      expected.push_back(x);
+    }
+    paths.push_back(json_file(folder, "lines" + std::to_string(count), text));
+  }
+  CHECK(ps::text_lines{paths}.size() == expected.size());
+  CHECK(std::filesystem::file_size(paths.back() + ".index") == 64 + 7 * 8);
+  bool is_built = false;
+  const ps::json_lines<number> data{
+      paths, {.index = {.progress = [&](const ps::index_progress&) { is_built = true; }}}};
+  CHECK_FALSE(is_built);
+  const auto read_all = [&](const auto& order) {
+    std::vector<std::int64_t> all;
+    ps::loader loader{data, order, {.batch_size = 5, .workers = 2}};
+    for (auto& batch : loader.epoch(0)) {
+      for (const std::int64_t x : ps::get<"x">(batch).flat()) all.push_back(x);
+    }
+    return all;
+  };
+  CHECK(read_all(ps::sequential{}) == expected);
+  auto shuffled = read_all(ps::shuffled{.seed = 3});
+  CHECK(shuffled != expected);
+  std::sort(shuffled.begin(), shuffled.end());
+  CHECK(shuffled == expected);
+  // Parses each line after every other line.
+  for (std::uint64_t i = 0; i < data.size(); ++i) {
+    for (std::uint64_t k = 0; k < data.size(); ++k) {
+      REQUIRE(data.lengths(i)[0] == i % 7);
+      REQUIRE(data.lengths(k)[0] == k % 7);
+    }
+  }
+}
+
 TEST_CASE("a compressed file is rejected and gets no index", "[indexed][fault:files-30]") {
   const test::temp_dir folder;
   const std::string gz =

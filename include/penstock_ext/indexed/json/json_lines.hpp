@@ -48,14 +48,14 @@ struct json_lines_options {
 
 namespace detail {
 
-/// The format of a JSON Lines file. The index has the position of every line.
-struct json_line_format : basic_line_format<1, 3> {
+/// The format of a JSON Lines file, with the same index as `text_lines`.
+struct json_line_format : line_format {
   /// Finds the lines of `data`. Throws `file_format_error` for a known other format.
   template <class Report>
   [[nodiscard]] static found_samples scan(const mapped_file& data, std::size_t workers,
                                           const Report& report) {
     throw_foreign_format(data.bytes(), data.path(), "JSON Lines", 0, "");
-    return basic_line_format::scan(data, workers, report);
+    return line_format::scan(data, workers, report);
   }
 };
 
@@ -67,14 +67,14 @@ struct json_lines_state {
 
 /// The lines of one file of `json_lines`. Reading is thread-safe.
 template <record_type Record>
-class json_lines_file : public indexed_lines<json_line_format> {
+class json_lines_file : public indexed_lines {
  public:
   using record_type = Record;
 
   json_lines_file(mapped_file data, sample_index index,
                   const std::optional<record_extents<Record>>& extents,
                   std::shared_ptr<json_lines_state> shared)
-      : indexed_lines<json_line_format>(std::move(data), std::move(index)),
+      : indexed_lines(std::move(data), std::move(index)),
         shared_(std::move(shared)),
         extents_(given_or_bounded<Record>(extents, [this]<class Field>() {
           using type = typename Field::value_type;
@@ -91,7 +91,7 @@ class json_lines_file : public indexed_lines<json_line_format> {
     const auto memory = shared_->memory.take();
     sample_lengths<Record> all{};
     try {
-      json_line line{data(), index, this->line(index), *memory};
+      json_line line{data(), index, this->line(index, memory->cursor), *memory};
       each_field(line, [&]<std::size_t Index>(json_line::value_type value) {
         if constexpr (field<Index>::is_ragged) {
           all[Record::template ragged_index<Index>()] =
@@ -128,7 +128,7 @@ class json_lines_file : public indexed_lines<json_line_format> {
   }
 
   void read_line(std::uint64_t index, const sample<Record>& out, json_memory& memory) const {
-    json_line line{data(), index, this->line(index), memory};
+    json_line line{data(), index, this->line(index, memory.cursor), memory};
     std::optional<std::size_t> changed_at;
     each_field(line, [&]<std::size_t Index>(json_line::value_type value) {
       auto* const begin = reinterpret_cast<value_of<Index>*>(out.address(Index));
@@ -256,8 +256,8 @@ class json_lines_file : public indexed_lines<json_line_format> {
 /// of a string (see `json_lines_options::tokenizer`). If a name appears twice, the first member
 /// is read. Other members are skipped, so errors in their values may remain undetected.
 ///
-/// The first use of a file keeps an index of 8 bytes for each line in a file (see
-/// `index_options`). Use another folder for the index if `text_lines` reads the same file.
+/// The first use of a file keeps an index of 8 bytes for 16 lines in a file (see `index_options`).
+/// `text_lines` has the same index.
 ///
 /// Files are memory-mapped and must not change while they are open. Truncating an open file kills
 /// the process. The sample origin (`origin_of`) contains the file and the line, counted from 0.

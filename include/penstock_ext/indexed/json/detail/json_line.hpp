@@ -19,6 +19,7 @@
 #include <penstock/core/version.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/indexed/json/json_line_error.hpp>
+#include <penstock_ext/indexed/text_lines.hpp>
 
 namespace penstock {
 inline namespace PENSTOCK_ABI {
@@ -33,6 +34,7 @@ struct json_memory {
   simdjson::ondemand::parser parser;
   std::string padded;  // a line at the end of the file, followed by padding
   std::vector<std::uint32_t> tokens;
+  line_cursor cursor;
 };
 
 /// True if a field of T takes the bytes of a string.
