@@ -36,8 +36,7 @@ struct http_options {
   /// Initial backoff. Before attempt k + 1, the store waits for a random time of at most
   /// min(`first_delay` * 2^(k - 1), `max_delay`).
   std::chrono::milliseconds first_delay{100};
-  /// Maximum backoff. If a server requests a longer delay with Retry-After, the store waits for
-  /// that delay.
+  /// Maximum backoff. Also limits the delay that a server requests with Retry-After.
   std::chrono::milliseconds max_delay{20'000};
 
   /// Timeout for establishing a connection.
