@@ -51,7 +51,7 @@ struct audio_options {
   /// are. Nothing is resampled.
   int sample_rate = 0;
   /// Distance in frames between the first frames of the clips of a file. If 0, each file is one
-  /// sample, whose clip begins at a random frame.
+  /// sample, whose clip begins at a random frame. No clip begins after the last frame of a file.
   std::uint64_t hop = 0;
   /// Fills clips with zeros after the last frame of a file. Otherwise a file shorter than a clip is
   /// an error, and frames after the last whole clip are not read.
@@ -182,8 +182,10 @@ class clips_of_file {
     if (options.hop == 0) {
       size_ = 1;
     } else {
-      const bool has_rest = options.pad && last % options.hop != 0;
-      size_ = last / options.hop + 1 + (has_rest ? 1 : 0);
+      size_ = last / options.hop + 1;
+      // A hop longer than a clip may lead beyond the end of the file.
+      const bool has_rest = last % options.hop != 0 && size_ * options.hop < frames_;
+      if (options.pad && has_rest) ++size_;
     }
   }
 
