@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -39,7 +40,7 @@ struct made_array {
   sizes lengths;
   sizes chunk = {};  // contiguous if empty
   std::vector<filter> filters = {};
-  bool is_unlimited = false;   // in the first dimension
+  std::size_t unlimited = 0;   // number of dimensions without a limit, outermost first
   const void* fill = nullptr;  // an element of the type in the file
 };
 
@@ -72,7 +73,7 @@ class hdf5_writer {
     }
     if (array.fill != nullptr) done(H5Pset_fill_value(made, array.type, array.fill));
     sizes limits = array.lengths;
-    if (array.is_unlimited) limits[0] = H5S_UNLIMITED;
+    for (std::size_t d = 0; d < array.unlimited; ++d) limits[d] = H5S_UNLIMITED;
     const hid_t space = done(H5Screate_simple(rank, array.lengths.data(), limits.data()));
     const hid_t links = done(H5Pcreate(H5P_LINK_CREATE));
     done(H5Pset_create_intermediate_group(links, 1));
@@ -111,8 +112,10 @@ class hdf5_writer {
   hid_t file_;
 };
 
-/// Compresses bytes as LZF does, with literal runs and references to earlier bytes.
-inline std::vector<std::uint8_t> lzf_packed(const std::vector<std::uint8_t>& in) {
+/// Compresses bytes as LZF does, with literal runs and references to earlier bytes. A reference
+/// reaches back by at most `max_distance` bytes, and the time grows with this number.
+inline std::vector<std::uint8_t> lzf_packed(const std::vector<std::uint8_t>& in,
+                                            std::size_t max_distance = 8192) {
   std::vector<std::uint8_t> out;
   std::vector<std::uint8_t> literal;
   const auto flush = [&] {
@@ -124,7 +127,7 @@ inline std::vector<std::uint8_t> lzf_packed(const std::vector<std::uint8_t>& in)
   for (std::size_t i = 0; i < in.size();) {
     std::size_t best = 0;
     std::size_t distance = 0;
-    for (std::size_t back = 1; back <= std::min<std::size_t>(i, 8192); ++back) {
+    for (std::size_t back = 1; back <= std::min<std::size_t>(i, max_distance); ++back) {
       std::size_t length = 0;
       while (i + length < in.size() && length < 264 && in[i + length] == in[i + length - back]) {
         ++length;
@@ -149,5 +152,57 @@ inline std::vector<std::uint8_t> lzf_packed(const std::vector<std::uint8_t>& in)
   flush();
   return out;
 }
+
+/// Decompresses LZF data. Throws std::out_of_range if the data are damaged.
+inline std::vector<std::uint8_t> lzf_unpacked(const std::vector<std::uint8_t>& in) {
+  std::vector<std::uint8_t> out;
+  for (std::size_t i = 0; i < in.size();) {
+    const std::size_t control = in[i++];
+    if (control < 32) {
+      for (std::size_t k = 0; k <= control; ++k) out.push_back(in.at(i++));
+      continue;
+    }
+    std::size_t length = control / 32 + 2;
+    if (length == 9) length += in.at(i++);
+    std::size_t from = out.size() - 1 - control % 32 * 256 - in.at(i++);
+    for (; length != 0; --length) out.push_back(out.at(from++));
+  }
+  return out;
+}
+
+/// Registers the filter LZF in libhdf5. The setting of a dataset is the number of bytes of a chunk.
+/// The destructor removes the filter.
+class lzf_in_libhdf5 {
+ public:
+  lzf_in_libhdf5() {
+    const H5Z_class2_t functions{H5Z_CLASS_T_VERS, lzf.id, 1, 1, "lzf", nullptr, nullptr, &apply};
+    done(H5Zregister(&functions));
+  }
+  lzf_in_libhdf5(const lzf_in_libhdf5&) = delete;
+  lzf_in_libhdf5& operator=(const lzf_in_libhdf5&) = delete;
+  ~lzf_in_libhdf5() { H5Zunregister(lzf.id); }
+
+ private:
+  // Replaces the content of a buffer. Returns its size, or 0 if the filter fails.
+  static std::size_t apply(unsigned flags, std::size_t, const unsigned* settings, std::size_t size,
+                           std::size_t* room, void** buffer) {
+    try {
+      const auto* const begin = static_cast<const std::uint8_t*>(*buffer);
+      const std::vector<std::uint8_t> in(begin, begin + size);
+      const bool is_reading = (flags & H5Z_FLAG_REVERSE) != 0;
+      const std::vector<std::uint8_t> out = is_reading ? lzf_unpacked(in) : lzf_packed(in, 64);
+      if (is_reading ? out.size() != settings[0] : out.size() >= size) return 0;
+      void* const memory = std::malloc(out.size());
+      if (memory == nullptr) return 0;
+      std::copy(out.begin(), out.end(), static_cast<std::uint8_t*>(memory));
+      std::free(*buffer);
+      *buffer = memory;
+      *room = out.size();
+      return out.size();
+    } catch (const std::out_of_range&) {
+      return 0;
+    }
+  }
+};
 
 }  // namespace test
