@@ -38,6 +38,9 @@ struct webp_kind {
   int filter_type = 1;  // 0 simple, 1 strong
   int filter_strength = 60;
   int partitions = 0;
+  int method = 1;  // 0 fast to 6 small
+  int alpha_quality = 100;
+  int near_lossless = 100;
 };
 
 struct webp_image {
@@ -70,7 +73,9 @@ webp_image written_webp(const ps::image_size& size, const webp_kind& kind = {},
   ::WebPMemoryWriterInit(&writer);
   config.lossless = kind.lossless ? 1 : 0;
   config.exact = 1;
-  config.method = 1;
+  config.method = kind.method;
+  config.alpha_quality = kind.alpha_quality;
+  config.near_lossless = kind.near_lossless;
   config.quality = kind.quality;
   config.filter_type = kind.filter_type;
   config.filter_strength = kind.filter_strength;
@@ -125,6 +130,40 @@ ps::image_box box_inside(ps::sample_generator& random, const ps::image_size& siz
 template <class E>
 E webp_error(const encoded& bytes, const ps::webp_options& options = {}) {
   return test::decode_error<E>(ps::webp_decoder{options}, bytes);
+}
+
+webp_kind kind_by(ps::sample_generator& random) {
+  const auto draw = [&](int low, int high) { return ps::uniform(random, low, high); };
+  webp_kind kind;
+  kind.lossless = draw(0, 1) == 0;
+  kind.alpha = draw(0, 1) == 0;
+  kind.quality = static_cast<float>(draw(0, 100));
+  kind.filter_type = draw(0, 1);
+  kind.filter_strength = draw(0, 100);
+  kind.partitions = draw(0, 3);
+  kind.method = draw(0, 3);
+  if (draw(0, 1) == 0) kind.alpha_quality = draw(0, 100);
+  if (draw(0, 3) == 0) kind.near_lossless = draw(0, 99);
+  return kind;
+}
+
+// Checks that a damaged image has the pixels of libwebp, whole and in part, or is an error. Returns
+// true if it is an error.
+bool is_rejected(ps::webp_decoder& decoder, const encoded& damaged, ps::sample_generator& random) {
+  try {
+    const webp_values whole = test::all_of(decoder, damaged);
+    CHECK((whole == decoded_by_libwebp(damaged)));
+    const ps::image_size size = decoder.info(damaged, "a").size;
+    const ps::image_box box = box_inside(random, size);
+    CHECK((test::part_of(decoder, damaged, box) == cut_out(whole, size.width, box)));
+    return false;
+  } catch (const ps::image_corrupt& problem) {
+    CHECK(problem.offset() <= damaged.size());
+    CHECK(decoded_by_libwebp(damaged).empty());
+  } catch (const ps::file_error& problem) {
+    CHECK(problem.offset() <= damaged.size());
+  }
+  return true;
 }
 
 // Replaces the length in the RIFF header, so that only the compressed data end early.
@@ -195,6 +234,7 @@ TEST_CASE("a WebP image that ends early is truncated wherever it ends", "[webp][
 TEST_CASE("a damaged WebP image is an error, or the image that libwebp decodes",
           "[webp][fault:files-13]") {
   ps::webp_decoder decoder{{.max_pixels = 1 << 16}};
+  ps::sample_generator random{{.seed = 7}, 0};
   for (const webp_kind& kind :
        {webp_kind{}, webp_kind{.lossless = false}, webp_kind{.lossless = false, .alpha = true}}) {
     const webp_image image = written_webp({11, 9}, kind);
@@ -203,17 +243,44 @@ TEST_CASE("a damaged WebP image is an error, or the image that libwebp decodes",
     for (std::size_t bit = 0; bit < image.bytes.size() * 8; ++bit) {
       encoded damaged = image.bytes;
       damaged[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
-      try {
-        const webp_values found = test::all_of(decoder, damaged);
-        CHECK((found == decoded_by_libwebp(damaged)));
-      } catch (const ps::file_error& problem) {
-        ++rejected;
-        CHECK(problem.offset() <= damaged.size());
-      }
+      if (is_rejected(decoder, damaged, random)) ++rejected;
     }
     CHECK(rejected > 100);
     CHECK((test::all_of(decoder, image.bytes) == whole));
   }
+}
+
+TEST_CASE("thousands of WebP images have the pixels of libwebp, whole, in part and damaged",
+          "[webp][large][fault:files-13]") {
+  ps::webp_decoder decoder{{.max_pixels = 1 << 16}};
+  std::size_t rejected = 0;
+  for (std::uint64_t seed = 0; seed < 2000; ++seed) {
+    CAPTURE(seed);
+    ps::sample_generator random{{.seed = seed}, 0};
+    const auto below = [&](std::size_t end) {
+      return ps::uniform(random, std::size_t{0}, end - 1);
+    };
+    const ps::image_size size{1 + below(40), 1 + below(30)};
+    const webp_kind kind = kind_by(random);
+    const webp_image image = written_webp(size, kind, seed);
+    const webp_values whole = decoded_by_libwebp(image.bytes);
+    REQUIRE(whole.size() == size.width * size.height * 3);
+    if (kind.lossless && kind.near_lossless == 100) CHECK((whole == image.rgb));
+    CHECK((test::all_of(decoder, image.bytes) == whole));
+    const ps::image_box box = box_inside(random, size);
+    CHECK((test::part_of(decoder, image.bytes, box, below(4)) == cut_out(whole, size.width, box)));
+    for (int i = 0; i < 2; ++i) {
+      encoded damaged = image.bytes;
+      for (std::size_t flips = 1 + below(3); flips != 0; --flips) {
+        damaged[below(damaged.size())] ^= static_cast<std::byte>(1U << below(8));
+      }
+      if (is_rejected(decoder, damaged, random)) ++rejected;
+    }
+    const encoded part = test::first_of(image.bytes, below(image.bytes.size()));
+    static_cast<void>(webp_error<ps::image_truncated>(part));
+    if (part.size() >= 12) is_rejected(decoder, with_length(part), random);
+  }
+  CHECK(rejected > 300);
 }
 
 TEST_CASE("the error for an invalid WebP image states the defect", "[webp]") {
