@@ -18,7 +18,7 @@ case $seconds in
 esac
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state prioritized quarantine budget trials cpu_list cifar decode_end dlpack tar shard_index npy megatron token_windows length_cache text_lines tf_examples prefixed_records json_lines filter_file safetensors mds mds_index aws_config http_answer s3_list world arrow cache_block hdf5_chunk jpeg png webp zstd)
+[ ${#targets[@]} -gt 0 ] || targets=(idx_file gzip loader_state prioritized quarantine budget trials cpu_list cifar decode_end dlpack tar shard_index npy megatron token_windows length_cache text_lines tf_examples prefixed_records json_lines filter_file safetensors mds mds_index aws_config http_answer s3_list world arrow cache_block hdf5_chunk jpeg png webp zstd audio_clips unpack_files)
 clang=$(command -v clang++-14 || command -v clang++) || {
   echo "run.sh: no clang++ here (Debian: clang libclang-rt-14-dev)" >&2
   exit 2
@@ -34,6 +34,7 @@ for target in "${targets[@]}"; do
   mkdir -p "$work/corpus"
   libraries=()
   case $target in
+    audio_clips) libraries=(-lsndfile) ;;
     cache_block) libraries=(-lxxhash) ;;
     json_lines) libraries=(-lsimdjson) ;;
     gzip | hdf5_chunk) libraries=(-lz) ;;
@@ -42,6 +43,7 @@ for target in "${targets[@]}"; do
     s3_list) libraries=(-lpugixml) ;;
     jpeg) libraries=(-ljpeg) ;;
     png) libraries=(-lpng -lz) ;;
+    unpack_files) libraries=(-lz -lzstd) ;;
     webp) libraries=(-lwebp) ;;
     zstd) libraries=(-lzstd) ;;
   esac
