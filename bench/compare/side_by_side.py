@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The common parts of images.py, shards.py, tables.py and formats.py. Runs all rows of all sides in
+"""The common parts of images.py, shards.py and formats.py. Runs all rows of all sides in
 turn, round after round, reports images, samples or rows per second of processor time, and writes
 the JSON file."""
 
