@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The common parts of images.py, shards.py and formats.py. Runs all rows of all sides in
-turn, round after round, reports images, samples or rows per second of processor time, and writes
-the JSON file."""
+"""The common parts of images.py and formats.py. Runs all rows of all sides in turn, round after
+round, reports samples per second of processor time, and writes the JSON file."""
 
 import argparse
 import json
@@ -41,19 +40,6 @@ def require_equal(rows):
         for run in row.runs:
             if run["checked"] != reference:
                 row.failed = f"failed: read {run['checked']}, others {reference}"
-
-
-def show(ranked):
-    best = ranked[0].median(PER_CPU) if ranked else 1
-    print(
-        f"\n{'':34}{'a CPU second':>14}{'share of best':>15}{'a second':>14}{'peak MiB':>10}"
-        f"{'first batch, ms':>17}"
-    )
-    for row in ranked:
-        print(
-            f"{row.name:34}{row.median(PER_CPU):14,.0f}{row.median(PER_CPU) / best:15.3f}"
-            f"{row.speed():14,.0f}{row.median('peak_mib'):10,.0f}{row.median('first_batch_cold_ms'):17,.1f}"
-        )
 
 
 class Comparison:
