@@ -14,8 +14,7 @@ import math
 from pathlib import Path
 
 import rounds
-import side_by_side
-from side_by_side import PER_CPU
+from rounds import PER_CPU
 
 HERE = Path(__file__).resolve().parent
 PEERS = ("pillow", "pytorch", "dali", "opencv", "spdl")
@@ -65,49 +64,23 @@ def judge(rows, kind):
     return judged.goals
 
 
-def cells(found, width):
-    values = [found[part] for part in ("median", "min", "max")]
-    texts = [f"{value:,.1f}" if value < 1000 else f"{value:,.0f}" for value in values]
-    return f"{texts[0]:>{width}}{texts[1]:>9}{texts[2]:>9}"
-
-
-def show(ranked, goals):
-    print(f"\n{'':32}{'a CPU second':>14}{'min':>9}{'max':>9}{'a second':>11}{'min':>9}{'max':>9}")
-    for row in ranked:
-        found = [rounds.spread([run[key] for run in row.runs]) for key in (PER_CPU, "items_per_second")]
-        print(f"{row.name:32}{cells(found[0], 14)}{cells(found[1], 11)}")
-    print(f"\n{'ours':24}{'beside':32}{'ratio':>7}  aim")
-    for goal in goals:
-        aim = f">= {goal['at_least']:g}" if "at_least" in goal else "-"
-        verdict = {True: "met", False: "MISSED", None: ""}[goal.get("met")]
-        noisy = "noisy: the other side moved by more than 20 %" if goal["noisy"] else ""
-        print(
-            f"{goal['name']:24}{goal['floor']:32}{goal['ratio']:7.2f}  {aim:8}{verdict:8}"
-            f"{goal.get('label', '')} {noisy}".rstrip()
-        )
-
-
 def main():
-    parser = side_by_side.parser()
+    parser = rounds.Peers.parser()
     parser.add_argument("--kind", choices=GOALS, default="photos")
-    parser.add_argument("--folder")
     chosen = parser.parse_args()
     folder = chosen.folder or str(HERE.parent.parent / "build" / "compare" / chosen.kind)
-    data = side_by_side.made(chosen, HERE / "image_folders.py", chosen.kind, folder)
-    side = int(Path(folder, "task").read_text().split()[0])
-
-    compared = side_by_side.Comparison(
+    compared = rounds.Peers(
         chosen,
         HERE / "image_peers.py",
         PEERS,
+        [HERE / "image_folders.py", chosen.kind],
+        folder,
         lambda row: chosen.kind == "photos" or "resize" not in row,
     )
-    compared.measure(folder)
-    check(compared.rows, side)
-    goals = judge(compared.rows, chosen.kind)
-    compared.show_head(data)
-    show(compared.ranked(), goals)
-    compared.finish("compare_images", data, goals=goals)
+    check(compared.rows, int(Path(folder, "task").read_text().split()[0]))
+    print(compared.head(compared.data))
+    rounds.print_rows(compared.ranked())
+    compared.end("compare_images", judge(compared.rows, chosen.kind))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
 """Runs every row of every side in turn, round after round, and writes the results to a JSON file
-and a table.
+and a table. images.py and formats.py use the parts of this module, with their own sides.
 
     python3 rounds.py --rounds N --data FOLDER --json FILE [--side NAME COMMAND]... [--without NAME REASON]...
 
@@ -17,13 +17,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections import OrderedDict
 from pathlib import Path
 
+PER_CPU = "items_per_cpu_second"
 MEASURED = (
     "items_per_second",
     "nanoseconds",
     "cpu_seconds",
+    PER_CPU,
     "peak_mib",
     "first_batch_cold_ms",
 )
@@ -119,32 +120,131 @@ class Row:
         return made
 
 
-def plan_of(sides):
-    """Returns (side, command, row) for all rows, and (side, reason) for the sides that cannot list
-    their rows."""
-    plan, absent = [], []
-    for side, command in sides.items():
-        try:
-            names = output_of([*command, "--list"], ROW_SECONDS).split()
-            plan += [(side, command, name) for name in names]
-        except (RuntimeError, OSError) as error:
-            absent.append((side, str(error)))
-    return plan, absent
+class Comparison:
+    """The rows of `sides`, which maps the name of each side to its command. `wanted(row)` selects
+    the measured rows."""
+
+    def __init__(self, sides, wanted=lambda row: True):
+        self.where, self.began = machine(), time.time()
+        self.plan, self.absent = [], []  # rows, and sides that cannot list their rows
+        for side, command in sides.items():
+            try:
+                names = output_of([*command, "--list"], ROW_SECONDS).split()
+                self.plan += [(side, command, name) for name in names if wanted(name)]
+            except (RuntimeError, OSError) as error:
+                self.absent.append((side, str(error)))
+        self.by_name, self.versions, self.rounds = {}, {}, 0
+
+    @property
+    def rows(self):
+        return list(self.by_name.values())
+
+    def row(self, side, name):
+        return self.by_name.setdefault(name, Row(side, name, "train" if name.startswith("train") else "load"))
+
+    def measure(self, data, rounds):
+        """Runs each row once in each of the rounds that are left of `rounds`. Yields after each."""
+        while self.rounds < rounds:
+            self.rounds += 1
+            for side, command, name in self.plan:
+                title = f"round {self.rounds} of {rounds}: {name}"
+                print(f"\r{title:72}", end="", file=sys.stderr, flush=True)
+                try:
+                    found = json.loads(output_of([*command, "--data", data, "--row", name], ROW_SECONDS))
+                    self.versions.update(found["versions"])
+                    for run in found["rows"]:
+                        run[PER_CPU] = run["items_per_second"] * run["nanoseconds"] / 1e9 / run["cpu_seconds"]
+                        self.row(side, run["name"]).runs.append(run)
+                except (RuntimeError, OSError, ValueError) as error:
+                    self.row(side, name).failed = str(error)
+            print("\r" + " " * 72 + "\r", end="", file=sys.stderr)
+            yield
+
+    def ranked(self, key=PER_CPU):
+        """Returns the rows that have not failed, sorted by a median."""
+        good = [row for row in self.rows if row.runs and not row.failed]
+        return sorted(good, key=lambda row: -row.median(key))
+
+    def head(self, data):
+        where = self.where
+        return (
+            f"{data}; {where['cpu']}, {where['cores']} cores, governor {where['governor']}, load before "
+            f"{where['load_before']:.2f}; medians of {self.rounds} rounds\n"
+            + ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        )
+
+    def write(self, file, program, data, goals, skipped):
+        """Writes the results. Replaces the file as a whole, because a time limit may end the
+        process."""
+        result = {
+            "program": program,
+            "machine": self.where,
+            "data": data,
+            "versions": self.versions,
+            "rounds": self.rounds,
+            "seconds": round(time.time() - self.began),
+            "rows": [row.result() for row in self.rows]
+            + [{"name": name, "group": "load", "peer": name, "skipped": why} for name, why in skipped],
+            "goals": goals,
+        }
+        part = Path(f"{file}.part")
+        part.write_text(json.dumps(result, indent=1) + "\n")
+        part.replace(file)
+
+    def finish(self, skipped, requires_all):
+        """Prints what was left out, and exits, with 1 if a row has failed, or a side is absent that
+        is required."""
+        failed = [(row.name, row.failed) for row in self.rows if row.failed]
+        for name, why in (*skipped, *failed):
+            print(f"left out: {name}: {why}")
+        sys.exit(1 if failed or (requires_all and self.absent) else 0)
 
 
-def measure(plan, title, data, rows, versions):
-    """Runs each row of `plan` once. Adds the results to `rows`, by name, and to `versions`."""
-    for side, command, name in plan:
-        print(f"\r{title}: {name:48}", end="", file=sys.stderr, flush=True)
-        try:
-            found = json.loads(output_of([*command, "--data", data, "--row", name], ROW_SECONDS))
-            versions.update(found["versions"])
-            for run in found["rows"]:
-                rows.setdefault(run["name"], Row(side, run["name"], run["group"])).runs.append(run)
-        except (RuntimeError, OSError, ValueError) as error:
-            group = "train" if name.startswith("train") else "load"
-            rows.setdefault(name, Row(side, name, group)).failed = str(error)
-    print("\r" + " " * 72 + "\r", end="", file=sys.stderr)
+class Peers(Comparison):
+    """penstock and `peers`, arguments of `script`, as images.py and formats.py compare them.
+    `wanted(row)` selects the measured rows if --only selects none. `data` describes the files, which
+    `maker`, a script and its arguments, creates in `folder`."""
+
+    def __init__(self, chosen, script, peers, maker, folder, wanted=lambda row: True):
+        done = subprocess.run([chosen.python, *maker, folder], check=True, stdout=subprocess.PIPE, text=True)
+        self.chosen, self.data = chosen, done.stdout.splitlines()[-1]
+        sides = {"penstock": [os.path.abspath(chosen.ours)]}
+        sides.update((name, [chosen.python, str(script), name]) for name in peers)
+        super().__init__(sides, lambda row: row in chosen.only if chosen.only else wanted(row))
+        for _ in self.measure(folder, chosen.rounds):
+            pass
+
+    @staticmethod
+    def parser():
+        made = argparse.ArgumentParser(allow_abbrev=False)
+        made.add_argument("--ours", required=True)
+        made.add_argument("--python", default=sys.executable)
+        made.add_argument("--rounds", type=int, default=5)
+        made.add_argument("--json")
+        made.add_argument("--only", action="append", default=[])
+        made.add_argument("--folder")
+        return made
+
+    def end(self, program, goals):
+        print_goals(goals)
+        if self.chosen.json:
+            self.write(self.chosen.json, program, self.data, goals, self.absent)
+        self.finish(self.absent, requires_all=False)
+
+
+def print_rows(ranked, heading=""):
+    """Prints the speeds of rows, without the part of their names that is the heading."""
+    print(
+        f"\n{heading:36}{'a CPU second':>14}{'min':>11}{'max':>11}{'a second':>12}{'min':>11}{'max':>11}"
+        f"{'peak MiB':>10}"
+    )
+    for row in ranked:
+        cells = ""
+        for key, width in ((PER_CPU, 14), ("items_per_second", 12)):
+            found = spread([run[key] for run in row.runs])
+            for part, wide in (("median", width), ("min", 11), ("max", 11)):
+                cells += f"{found[part]:{wide},.{0 if found[part] >= 1000 else 1}f}"
+        print(f"{row.name.removeprefix(heading):36}{cells}{row.median('peak_mib'):10,.0f}")
 
 
 def check(rows):
@@ -221,12 +321,7 @@ def shown(value, digits=3):
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
 
 
-def table(rows, group):
-    ranked = sorted(
-        (row for row in rows if row.group == group and row.speed()), key=lambda row: -row.speed()
-    )
-    if not ranked:
-        return
+def table(ranked, group):
     ours = max((row.speed() for row in ranked if "penstock" in row.name), default=None)
     print(f"\n{HEADS[group]}\n")
     print(
@@ -243,54 +338,7 @@ def table(rows, group):
         )
 
 
-def main():
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--rounds", type=int, required=True)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--data-name", required=True)
-    parser.add_argument("--json", required=True)
-    parser.add_argument("--side", nargs=2, action="append", default=[])
-    parser.add_argument("--without", nargs=2, action="append", default=[])
-    chosen = parser.parse_args()
-    sides = OrderedDict((name, shlex.split(command)) for name, command in chosen.side)
-    where = machine()
-    began = time.time()
-    plan, absent = plan_of(sides)
-    skipped = [*map(tuple, chosen.without), *absent]
-    by_name, versions = OrderedDict(), {}
-    for number in range(1, chosen.rounds + 1):
-        measure(plan, f"round {number} of {chosen.rounds}", chosen.data, by_name, versions)
-        rows = list(by_name.values())
-        check(rows)
-        goals = Judge(rows).all()
-        result = {
-            "program": "compare",
-            "machine": where,
-            "data": chosen.data_name,
-            "versions": versions,
-            "rounds": number,
-            "seconds": round(time.time() - began),
-            "rows": [row.result() for row in rows]
-            + [
-                {"name": name, "group": "load", "peer": name, "skipped": why}
-                for name, why in skipped
-            ],
-            "goals": goals,
-        }
-        # The file is written after each round, so that a time limit does not discard all results.
-        part = f"{chosen.json}.part"
-        with open(part, "w") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
-        os.replace(part, chosen.json)
-
-    print(
-        f"{where['cpu']}, {where['cores']} cores, governor {where['governor']}, load before "
-        f"{where['load_before']:.2f}; {chosen.data_name}; medians of {chosen.rounds} rounds\n"
-        + ", ".join(f"{name} {version}" for name, version in versions.items())
-    )
-    for group in HEADS:
-        table(rows, group)
+def print_goals(goals):
     if goals:
         print(f"\n{'ours':36}{'beside':38}{'':7}{'ratio':>8}  target")
     for goal in goals:
@@ -302,15 +350,34 @@ def main():
             f"{goal['name']:36}{goal['floor']:38}{goal['compares']:7}{shown(goal['ratio']):>8}  "
             f"{target:14}{verdict:8}{goal.get('label', '')} {noisy}".rstrip()
         )
-    failed = [(row.name, row.failed) for row in rows if row.failed]
-    if skipped or failed:
-        print("\nleft out:")
-    for name, why in (*skipped, *failed):
-        print(f"  {name}: {why}")
-    print(f"\n{chosen.json}, {result['seconds']} s")
-    # A missing side is not a failure. An installed side that does not run, or reads other data, is
-    # a failure.
-    sys.exit(1 if failed or absent else 0)
+
+
+def main():
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--rounds", type=int, required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--data-name", required=True)
+    parser.add_argument("--json", required=True)
+    parser.add_argument("--side", nargs=2, action="append", default=[])
+    parser.add_argument("--without", nargs=2, action="append", default=[])
+    chosen = parser.parse_args()
+    compared = Comparison({name: shlex.split(command) for name, command in chosen.side})
+    skipped = [*map(tuple, chosen.without), *compared.absent]
+    goals = []
+    for _ in compared.measure(chosen.data, chosen.rounds):
+        # The file is written after each round, so that a time limit does not discard all results.
+        check(compared.rows)
+        goals = Judge(compared.rows).all()
+        compared.write(chosen.json, "compare", chosen.data_name, goals, skipped)
+
+    print(compared.head(chosen.data_name))
+    for group in HEADS:
+        ranked = [row for row in compared.ranked("items_per_second") if row.group == group]
+        if ranked:
+            table(ranked, group)
+    print_goals(goals)
+    print(f"\n{chosen.json}, {time.time() - compared.began:.0f} s")
+    compared.finish(skipped, requires_all=True)
 
 
 if __name__ == "__main__":

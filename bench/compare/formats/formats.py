@@ -14,8 +14,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
-import side_by_side  # noqa: E402
-from side_by_side import PER_CPU  # noqa: E402
+import rounds  # noqa: E402
 
 PEERS = ("tensorflow", "datasets", "json", "soundfile", "h5py")
 # penstock's row, the peer's row, and the minimum of the ratio.
@@ -35,37 +34,29 @@ AIMS = (
 )
 
 
-def judge(ranked):
-    """Prints the goals and returns them for the JSON file."""
-    by_name, judged = {row.name: row for row in ranked}, []
-    print()
-    for ours, peer, least in AIMS:
-        if ours not in by_name or peer not in by_name:
-            print(f"{ours} over {peer}: not measured")
-            continue
-        ratio = by_name[ours].median(PER_CPU) / by_name[peer].median(PER_CPU)
-        judged.append({"name": ours, "floor": peer, "ratio": ratio, "met": ratio >= least})
-        print(f"{ours} over {peer}: {ratio:.2f}; at least {least}: {'met' if ratio >= least else 'MISSED'}")
-    return judged
+def require_equal(rows):
+    """Marks each row as failed that has not read the same data as the first row."""
+    reference = next((row.runs[0]["checked"] for row in rows if row.runs), None)
+    for row in rows:
+        for run in row.runs:
+            if run["checked"] != reference:
+                row.failed = f"failed: read {run['checked']}, others {reference}"
 
 
 def main():
-    parser = side_by_side.parser()
-    parser.add_argument("--folder", default=str(HERE.parent.parent.parent / "build" / "compare" / "formats"))
-    chosen = parser.parse_args()
+    chosen = rounds.Peers.parser().parse_args()
+    folder = chosen.folder or str(HERE.parent.parent.parent / "build" / "compare" / "formats")
     script = HERE / "format_peers.py"
-    data = side_by_side.made(chosen, script, "write", chosen.folder)
-    compared = side_by_side.Comparison(chosen, script, PEERS)
-    compared.measure(chosen.folder)
-    compared.show_head(data)
-    for one in dict.fromkeys(row.name.partition("/")[0] for row in compared.rows):
-        side_by_side.require_equal([row for row in compared.rows if row.name.startswith(one)])
-        print(f"\n{one:38}{'a CPU second':>14}{'a second':>12}{'peak MiB':>10}")
-        for row in compared.ranked():
-            if row.name.startswith(one):
-                speeds = f"{row.median(PER_CPU):14,.0f}{row.speed():12,.0f}"
-                print(f"  {row.name.partition('/')[2]:36}{speeds}{row.median('peak_mib'):10,.0f}")
-    compared.finish("compare_formats", data, goals=judge(compared.ranked()))
+    compared = rounds.Peers(chosen, script, PEERS, [script, "write"], folder)
+    print(compared.head(compared.data))
+    for one in dict.fromkeys(row.name.partition("/")[0] + "/" for row in compared.rows):
+        require_equal([row for row in compared.rows if row.name.startswith(one)])
+        rounds.print_rows([row for row in compared.ranked() if row.name.startswith(one)], one)
+    judged = rounds.Judge(compared.rows)
+    named = {row.name: row for row in compared.ranked()}
+    for ours, peer, least in AIMS:
+        judged.add(named.get(ours), named.get(peer), "speed", least, rounds.PER_CPU)
+    compared.end("compare_formats", judged.goals)
 
 
 if __name__ == "__main__":
