@@ -9,9 +9,6 @@
 // producer and a single consumer. The peers are a ring with a mutex and two condition variables,
 // and Boost.Lockfree's queue and spsc_queue, which fail immediately: threads retry 32 times with
 // pauses and then yield between retries.
-//
-// wake/...: a round trip between two threads, one of which has been asleep for 200 microseconds
-// when the clock starts. Floor: two atomics with std::atomic's wait and notify_one.
 
 #include <benchmark/benchmark.h>
 
@@ -23,7 +20,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -125,10 +121,6 @@ struct shape {
 // shares.
 constexpr std::size_t tickets = 96'000;
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>{std::chrono::steady_clock::now() - start}.count();
-}
-
 template <class Queue>
 void pass(benchmark::State& state, const shape& of) {
   for (auto _ : state) {
@@ -160,53 +152,11 @@ void pass(benchmark::State& state, const shape& of) {
     started.store(true);
     started.notify_all();
     for (auto& thread : threads) thread.join();
-    state.SetIterationTime(seconds_since(start));
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    state.SetIterationTime(taken.count());
     if (sum.load() != ticket{tickets} * (tickets - 1) / 2) state.SkipWithError("tickets were lost");
   }
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(tickets));
-}
-
-// ---- wake-ups
-
-// 32 bits, because the kernel can wait on a value of this size without help from the standard
-// library.
-class atomic_wait {
- public:
-  explicit atomic_wait(std::size_t) {}
-  void push(ticket value) {
-    word_.store(static_cast<std::uint32_t>(value), std::memory_order_release);
-    word_.notify_one();
-  }
-  ticket pop() {
-    word_.wait(last_, std::memory_order_acquire);
-    return last_ = word_.load(std::memory_order_acquire);
-  }
-
- private:
-  std::atomic<std::uint32_t> word_{0};
-  std::uint32_t last_ = 0;
-};
-
-template <class Channel>
-void wake(benchmark::State& state) {
-  alignas(ps::detail::cache_line) Channel there{16};
-  alignas(ps::detail::cache_line) Channel back{16};
-  std::thread other{[&, rounds = static_cast<ticket>(state.max_iterations)] {
-    for (ticket round = 1; round <= rounds; ++round) back.push(there.pop());
-  }};
-  ticket round = 0;
-  for (auto _ : state) {
-    // Spins instead of sleeping, so that this core stays awake. The other core may sleep.
-    const auto begin = std::chrono::steady_clock::now();
-    while (std::chrono::steady_clock::now() < begin + std::chrono::microseconds{200}) {
-      ps::detail::std_atomics::pause();
-    }
-    const auto start = std::chrono::steady_clock::now();
-    there.push(++round);
-    if (back.pop() != round) std::abort();
-    state.SetIterationTime(seconds_since(start));
-  }
-  other.join();
 }
 
 template <class Queue>
@@ -221,23 +171,11 @@ std::string add_pass(const std::string& queue, const shape& of) {
   return name;
 }
 
-template <class Channel>
-void add_wake(const std::string& name) {
-  benchmark::RegisterBenchmark(("wake/" + name).c_str(), wake<Channel>)
-      ->UseManualTime()
-      ->Unit(benchmark::kMicrosecond)
-      ->MinTime(0.02);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   using enum bench::goal::kind;
-  add_wake<atomic_wait>("atomic");
-  add_wake<ours>("batch_queue");
-  add_wake<mutex_ring>("mutex");
-  std::vector<bench::goal> goals{{"wake/batch_queue", "wake/atomic", time_at_most, 1.3},
-                                 {"wake/mutex", "wake/atomic", time_at_most}};
+  std::vector<bench::goal> goals;
   for (const shape& of : {shape{1, 1, 16}, shape{1, 1, 256}, shape{2, 2, 256}, shape{4, 4, 256}}) {
     const auto name = add_pass<ours>("batch_queue", of);
     goals.push_back({name, add_pass<boost_queue>("boost_queue", of), speed_at_least,

@@ -9,18 +9,12 @@
 //
 // float, byte: 60,000 samples of 28 x 28 bytes and a label, as in MNIST, shuffled, in batches of
 // 64, converted to floats or copied unchanged.
-//
-// samples: a batch of 64 from 1e3 or 1e9 computed samples, shuffled, without workers: flat.
-// idle: 4 or 64 workers. The consumer takes a batch and sleeps for 0.1 ms. A batch is a single run,
-// so one worker can work on it and another can open the next batch: further workers must cost
-// nothing. Measures the CPU time of the whole process per batch, including the consumer.
 
 #include <benchmark/benchmark.h>
 
 #include <boost/lockfree/spsc_queue.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -35,7 +29,6 @@
 
 #include <penstock/penstock.hpp>
 
-#include "support/cpu_seconds.hpp"
 #include "support/program.hpp"
 
 namespace {
@@ -278,53 +271,6 @@ void load(benchmark::State& state) {
   state.SetItemsProcessed(static_cast<std::int64_t>(samples));
 }
 
-// ---- growth
-
-// A dataset that computes its samples, so that the cost of a read does not depend on the number of
-// samples.
-struct numbers {
-  using record_type = ps::record<ps::field<"x", std::uint32_t>>;
-  std::uint64_t samples;
-  [[nodiscard]] std::uint64_t size() const { return samples; }
-  void read(std::uint64_t index, ps::sample<record_type> out) const {
-    ps::get<"x">(out) = static_cast<std::uint32_t>(index);
-  }
-};
-
-void samples(benchmark::State& state) {
-  ps::loader loader{numbers{static_cast<std::uint64_t>(state.range(0))},
-                    ps::shuffled{.seed = 1},
-                    {.batch_size = batch_size, .workers = 0}};
-  auto batches = loader.epochs(0, forever);
-  auto it = batches.begin();
-  std::size_t done = 0;
-  for (auto _ : state) {
-    done += it->size();
-    ++it;
-  }
-  state.SetItemsProcessed(static_cast<std::int64_t>(done));
-}
-
-void idle(benchmark::State& state) {
-  ps::loader loader{numbers{1'000'000},
-                    ps::shuffled{.seed = 1},
-                    {.batch_size = batch_size,
-                     .workers = static_cast<std::size_t>(state.range(0)),
-                     .prefetch = 8,
-                     .tuning = {.chunk = batch_size}}};
-  auto batches = loader.epochs(0, forever);
-  auto it = batches.begin();
-  for (auto _ : state) {
-    constexpr int count = 200;
-    const double begin = bench::cpu_seconds(CLOCK_PROCESS_CPUTIME_ID);
-    for (int i = 0; i < count; ++i) {
-      ++it;
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-    state.SetIterationTime((bench::cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - begin) / count);
-  }
-}
-
 auto* add(const std::string& name, void (*run)(benchmark::State&)) {
   return benchmark::RegisterBenchmark(name.c_str(), run)
       ->UseRealTime()
@@ -347,13 +293,8 @@ void add_digits(const std::string& what, std::vector<bench::goal>& goals) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  using enum bench::goal::kind;
-  std::vector<bench::goal> goals{
-      {"samples/samples:1000000000", "samples/samples:1000", time_at_most, 1.25},
-      {"idle/workers:64", "idle/workers:4", time_at_most, 2}};
+  std::vector<bench::goal> goals;
   add_digits<to_floats>("float", goals);
   add_digits<to_bytes>("byte", goals);
-  add("samples", samples)->ArgName("samples")->Arg(1'000)->Arg(1'000'000'000);
-  bench::add_once("idle", idle)->ArgName("workers")->Arg(4)->Arg(64);
   return bench::run(argc, argv, "loader_bench", goals);
 }
