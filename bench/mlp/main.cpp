@@ -44,25 +44,25 @@ bool is_whole(const mlp::results& found) {
 /// finished. Returns true if the whole experiment ran.
 bool measure_row(const mlp::options& chosen, const mlp::digit_data& data,
                  std::vector<mlp::measured_row>& rows) {
-  rows.push_back({chosen, {}, false});
-  const auto keep = [&](const mlp::results& found) {
-    rows.back().found = found;
-    if (chosen.json) mlp::write_rows_json(rows);
+  mlp::measured_row& row = rows.emplace_back(mlp::measured_row{chosen, {}, false});
+  const auto keep = [&] {
+    if (chosen.json) mlp::write_json(rows);
   };
   try {
-    const auto found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
-      keep(so_far);
+    row.found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
+      row.found = so_far;
+      keep();
       say(ran);
     });
-    rows.back().is_complete = true;
-    keep(found);
   } catch (const mlp::context_lost& error) {
-    rows.back().found.lost = error.where;
-    if (!rows.back().found.modes.empty()) keep(mlp::results{rows.back().found});
+    row.found.lost = error.where;
+    if (chosen.seeds.empty() || !row.found.modes.empty()) keep();
     throw;
   }
-  mlp::print_report(std::cout, chosen, rows.back().found);
-  return is_whole(rows.back().found);
+  row.is_complete = true;
+  keep();
+  mlp::print_report(std::cout, chosen, row.found);
+  return is_whole(row.found);
 }
 
 /// Runs the experiments one after another in this process. A failed experiment affects only its own
@@ -84,28 +84,6 @@ bool measure_rows(const std::vector<mlp::options>& runs, const mlp::digit_data& 
   return all_ran;
 }
 
-/// Runs an experiment. Returns true if all of it ran.
-bool measure_modes(const mlp::options& chosen, const mlp::digit_data& data) {
-  mlp::results found;
-  const auto keep = [&](bool is_complete) {
-    if (chosen.json) mlp::write_json(chosen, found, is_complete);
-  };
-  try {
-    found = mlp::run_experiment(chosen, data, [&](const auto& so_far, const auto& ran) {
-      found = so_far;
-      keep(false);
-      say(ran);
-    });
-  } catch (const mlp::context_lost& error) {
-    found.lost = error.where;
-    keep(false);
-    throw;
-  }
-  mlp::print_report(std::cout, chosen, found);
-  keep(true);
-  return is_whole(found);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -117,9 +95,7 @@ int main(int argc, char** argv) {
 #endif
     // Reports an error before digits are generated or read.
     if (chosen.device == mlp::device_choice::cuda) mlp::require_cuda();
-    const auto data = data_for(chosen);
-    const auto rows = mlp::rows_of(chosen);
-    const bool all_ran = rows.empty() ? measure_modes(chosen, data) : measure_rows(rows, data);
+    const bool all_ran = measure_rows(mlp::rows_of(chosen), data_for(chosen));
 #if defined(PENSTOCK_BENCH_ON_FAKE)
     bench::list_calls();
 #endif

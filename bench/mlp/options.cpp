@@ -148,6 +148,7 @@ command_line parse_command_line(int argc, const char* const* argv) {
 }
 
 std::vector<options> rows_of(const options& chosen) {
+  if (chosen.seeds.empty()) return {chosen};
   std::vector<options> rows;
   for (const std::uint64_t seed : chosen.seeds) {
     rows.push_back(chosen);

@@ -64,7 +64,7 @@ struct command_line {
 
 [[nodiscard]] command_line parse_command_line(int argc, const char* const* argv);
 
-/// Returns a copy of `chosen` for each of its `seeds`. The list is empty if `seeds` is empty.
+/// Returns a copy of `chosen` for each of its `seeds`, or a single one if `seeds` is empty.
 [[nodiscard]] std::vector<options> rows_of(const options& chosen);
 
 }  // namespace mlp

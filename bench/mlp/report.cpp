@@ -217,16 +217,13 @@ void write(const std::filesystem::path& path, const nlohmann::ordered_json& what
 
 }  // namespace
 
-void write_json(const options& chosen, const results& found, bool is_complete) {
-  write(*chosen.json, json_of(chosen, found, is_complete));
-}
-
-void write_rows_json(const std::vector<measured_row>& rows) {
+void write_json(const std::vector<measured_row>& rows) {
   auto all = nlohmann::ordered_json::array();
   for (const measured_row& one : rows) {
     all.push_back(json_of(one.chosen, one.found, one.is_complete));
   }
-  write(*rows.front().chosen.json, all);
+  const options& chosen = rows.front().chosen;
+  write(*chosen.json, chosen.seeds.empty() ? all[0] : all);
 }
 
 }  // namespace mlp

@@ -9,7 +9,7 @@
 
 namespace mlp {
 
-/// An experiment of a run with several experiments.
+/// The results of an experiment.
 struct measured_row {
   options chosen;
   results found;
@@ -20,12 +20,9 @@ struct measured_row {
 /// overlapped loop takes.
 void print_report(std::ostream& out, const options& chosen, const results& found);
 
-/// Writes the results as a JSON object; README.md lists the keys. Replaces the file atomically.
+/// Writes the results as a JSON object, or, if `--seeds` was given, as an array with an object for
+/// each row; README.md lists the keys. There must be at least one row. Replaces the file atomically.
 /// Throws `std::runtime_error` if the file cannot be written.
-void write_json(const options& chosen, const results& found, bool is_complete);
-
-/// Writes an array with one object of `write_json` per row. There must be at least one row. Throws
-/// the same exceptions as `write_json`.
-void write_rows_json(const std::vector<measured_row>& rows);
+void write_json(const std::vector<measured_row>& rows);
 
 }  // namespace mlp

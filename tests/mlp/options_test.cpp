@@ -110,7 +110,8 @@ TEST_CASE("the values of device, workload and kernels are words", "[mlp]") {
 }
 
 TEST_CASE("each seed is a separate experiment", "[mlp]") {
-  CHECK(mlp::rows_of(parse({"--seed", "3"}).line.chosen).empty());
+  const auto one = mlp::rows_of(parse({"--seed", "3"}).line.chosen);
+  CHECK((one.size() == 1 && one[0].seed == 3));
   std::vector<std::uint64_t> seeds;
   for (const mlp::options& row :
        mlp::rows_of(parse({"--seeds", "5,2,18446744073709551615", "--workers", "4"}).line.chosen)) {

@@ -111,7 +111,7 @@ TEST_CASE("a GPU is reported with its driver, its runtime and the parts of a ste
   const test::temp_dir directory;
   auto o = reported_options();
   o.json = directory.path("out.json");
-  mlp::write_json(o, found, true);
+  mlp::write_json({{o, found}});
   const auto object = nlohmann::json::parse(std::ifstream{*o.json});
   CHECK(object["device"]["kind"] == "cuda");
   CHECK(object["device"]["name"] == "Some GPU");
@@ -126,9 +126,10 @@ TEST_CASE("several experiments are an array in the JSON file", "[mlp]") {
                                       {reported_options(), reported_results()}};
   const test::temp_dir directory;
   rows[0].chosen.json = directory.path("seeds.json");
+  rows[0].chosen.seeds = {1, 2};
   rows[1].chosen.seed = 2;
   rows[1].found.modes[2].seconds = {0.0005};
-  mlp::write_rows_json(rows);
+  mlp::write_json(rows);
   const auto all = nlohmann::json::parse(std::ifstream{*rows[0].chosen.json});
   REQUIRE(all.size() == 2);
   CHECK(all[1]["modes"][2]["seconds"] == 0.0005);
@@ -159,7 +160,7 @@ TEST_CASE("a fed loop is also compared with steps without a gather", "[mlp]") {
   const test::temp_dir directory;
   auto o = reported_options();
   o.json = directory.path("out.json");
-  mlp::write_json(o, found, true);
+  mlp::write_json({{o, found}});
   const auto object = nlohmann::json::parse(std::ifstream{*o.json});
   CHECK(object["one_batch"]["seconds"] == 0.0016);
   CHECK(object["one_batch"]["seconds_of_runs"].size() == 3);
@@ -170,7 +171,7 @@ TEST_CASE("the JSON file contains the same figures", "[mlp]") {
   const test::temp_dir directory;
   auto o = reported_options();
   o.json = directory.path("out.json");
-  mlp::write_json(o, reported_results(), true);
+  mlp::write_json({{o, reported_results()}});
   std::ifstream file{*o.json};
   const auto object = nlohmann::json::parse(file);
   CHECK(object["complete"] == true);
@@ -192,7 +193,7 @@ TEST_CASE("the JSON file contains the same figures", "[mlp]") {
   CHECK(std::abs(object["overlapped_above_bound"].get<double>() - 0.1) < 1e-9);
 
   o.json = directory.path("no/such/folder/out.json");
-  CHECK_THROWS_AS(mlp::write_json(o, reported_results(), true), std::runtime_error);
+  CHECK_THROWS_AS(mlp::write_json({{o, reported_results()}}), std::runtime_error);
 }
 
 TEST_CASE("the output of an ongoing run is well-formed and marked as incomplete", "[mlp]") {
@@ -202,7 +203,7 @@ TEST_CASE("the output of an ongoing run is well-formed and marked as incomplete"
   mlp::results found = reported_results();
   found.modes.resize(1);
   found.costs.reset();
-  mlp::write_json(o, found, false);
+  mlp::write_json({{o, found, false}});
   const auto object = nlohmann::json::parse(std::ifstream{*o.json});
   CHECK(object["complete"] == false);
   CHECK(object["modes"].size() == 1);
@@ -210,7 +211,8 @@ TEST_CASE("the output of an ongoing run is well-formed and marked as incomplete"
   CHECK(object["batch_microseconds"].is_null());
   CHECK(object["overlapped_above_bound"].is_null());
   CHECK_FALSE(std::filesystem::exists(o.json->string() + ".new"));
-  mlp::write_rows_json({{o, reported_results(), true}, {o, found, false}});
+  o.seeds = {1, 2};
+  mlp::write_json({{o, reported_results(), true}, {o, found, false}});
   const auto rows = nlohmann::json::parse(std::ifstream{*o.json});
   CHECK(rows[0]["complete"] == true);
   CHECK(rows[1]["complete"] == false);
