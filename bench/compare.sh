@@ -117,7 +117,7 @@ if wanted penstock; then
   sides+=(--side penstock "$(printf '%q' "$root/build/bench/bench/compare/penstock_compare")")
   mlp=$root/build/bench/bench/mlp/penstock_mlp_bench
   if build bench penstock_mlp_bench; then
-    sides+=(--side penstock_mlp "$(printf 'python3 %q --program %q' "$here/mlp_peer.py" "$mlp")")
+    sides+=(--side penstock_mlp "$(printf 'python3 %q %q' "$here/mlp_peer.py" "$mlp")")
   else
     leave_out penstock_mlp "it could not be built: see $work/log/penstock_mlp_bench.log"
   fi

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The training program bench/mlp as a peer. peer.py describes the command line, which `--program
-FILE` precedes.
+"""The training program bench/mlp as a peer. peer.py describes the command line, which the path of
+the program precedes.
 
 The CPU time is the difference between a process of five epochs and a process of one epoch, which
 excludes the startup.
 """
 
-import argparse
+import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
 
-MODES = {"train_penstock_overlapped": "overlapped", "train_penstock_resident": "resident"}
+import peer
+
 EPOCHS = 5
 
 
@@ -34,25 +35,11 @@ def run(program, data, mode, epochs):
             return json.load(found), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
-def main():
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    parser.add_argument("--program", required=True)
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--data")
-    parser.add_argument("--row", choices=MODES)
-    chosen = parser.parse_args()
-    if chosen.list:
-        print("\n".join(MODES))
-        return
-    if chosen.data is None or chosen.row is None:
-        parser.error("--data and --row, or --list")
-
-    mode = MODES[chosen.row]
-    _, few, _ = run(chosen.program, chosen.data, mode, 1)
-    found, many, peak = run(chosen.program, chosen.data, mode, EPOCHS)
+def train(program, mode, data):
+    _, few, _ = run(program, data, mode, 1)
+    found, many, peak = run(program, data, mode, EPOCHS)
     trained = found["modes"][0]
-    row = {
-        "name": chosen.row,
+    return {
         "group": "train",
         "items_per_second": EPOCHS * found["data"]["train_samples"] / trained["seconds"],
         "nanoseconds": trained["seconds_per_epoch"] * 1e9,
@@ -61,9 +48,12 @@ def main():
         "epochs": EPOCHS,
         "checked": {"accuracy": trained["test_accuracy"]},
     }
-    json.dump({"versions": {}, "rows": [row]}, sys.stdout)
-    print()
 
 
 if __name__ == "__main__":
-    main()
+    program = sys.argv.pop(1)
+    rows = {
+        f"train_penstock_{mode}": functools.partial(train, program, mode)
+        for mode in ("overlapped", "resident")
+    }
+    peer.main(rows, {})
