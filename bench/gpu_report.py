@@ -241,66 +241,33 @@ def targets_of(report):
         for m in found["modes"]
         if m["technique"] == "overlapped"
     ]
-    found = (
-        (
-            "results of 64 KiB over plain copies to the host",
-            column([r for r in results if r["bytes"] == 1 << 16], "results"),
-            0.95,
-            True,
-        ),
-        (
-            "graph of 19 us, fed / resident, depth 4",
-            column(rows_in(report, "graph-wait"), "penstock, depth 4"),
-            1.02,
-            False,
-        ),
-        (
-            "upload with 8 workers over one pinned copy",
-            column(rows_in(report, "bulk"), "upload, 8 workers"),
-            0.95,
-            True,
-        ),
-        (
-            "registered_memory over a pinned slab, 1 MB and above, worst",
-            over(registered, "transfer, registered", "transfer, pinned", 1 << 20),
-            0.98,
-            True,
-        ),
-        (
-            "the example on plain MNIST, serial / overlapped",
-            gains_of_example(report["example"].get("example", [])),
-            1.5,
-            True,
-        ),
-        (
-            "pinned transfer over plain loop, 1 MB and above, worst",
-            column(registered, "transfer, pinned", "ratio", 1 << 20),
-            0.97,
-            True,
-        ),
-        (
-            "host time per batch, batches ready, us, worst",
-            column(tiny, "transfer, batches ready", "value"),
-            10.0,
-            False,
-        ),
-        (
-            "host time per batch, loader with 8 workers, processor time of the thread, us",
-            column(tiny, "loader, 8 workers, thread's CPU", "value"),
-            10.0,
-            False,
-        ),
-    )
-    for what, values, target, more in found:
-        yield what, (min if more else max)(values, default=None), target, more
+
+    def at_least(target, what, values):
+        return what, min(values, default=None), target, True
+
+    def at_most(target, what, values):
+        return what, max(values, default=None), target, False
+
+    returned = column([r for r in results if r["bytes"] == 1 << 16], "results")
+    yield at_least(0.95, "results of 64 KiB over plain copies to the host", returned)
+    graph = column(rows_in(report, "graph-wait"), "penstock, depth 4")
+    yield at_most(1.02, "graph of 19 us, fed / resident, depth 4", graph)
+    bulk = column(rows_in(report, "bulk"), "upload, 8 workers")
+    yield at_least(0.95, "upload with 8 workers over one pinned copy", bulk)
+    ratios = over(registered, "transfer, registered", "transfer, pinned", 1 << 20)
+    yield at_least(0.98, "registered_memory over a pinned slab, 1 MB and above, worst", ratios)
+    example = gains_of_example(report["example"].get("example", []))
+    yield at_least(1.5, "the example on plain MNIST, serial / overlapped", example)
+    pinned = column(registered, "transfer, pinned", "ratio", 1 << 20)
+    yield at_least(0.97, "pinned transfer over plain loop, 1 MB and above, worst", pinned)
+    ready = column(tiny, "transfer, batches ready", "value")
+    yield at_most(10.0, "host time per batch, batches ready, us, worst", ready)
+    what = "host time per batch, loader with 8 workers, processor time of the thread, us"
+    yield at_most(10.0, what, column(tiny, "loader, 8 workers, thread's CPU", "value"))
     yield "fed / the smaller floor of the two", None if None in floors else max(floors), 1.02, False
     yield "MNIST, 5 epochs, batch 64, s", fed.get("seconds"), 0.20, False
-    yield (
-        "accuracy, median of five seeds",
-        statistics.median(seeds) if len(seeds) == 5 else None,
-        0.97,
-        True,
-    )
+    accuracy = statistics.median(seeds) if len(seeds) == 5 else None
+    yield "accuracy, median of five seeds", accuracy, 0.97, True
 
 
 def is_met(value, target, more_is_better):
