@@ -367,7 +367,7 @@ step example 6 example "$example" --device cuda --workers 8
 step example-augment 9 example "$example" --device cuda --workers 8 --augment
 
 other=()
-for group in versions tiny loaders "zero copy" overlap fed pinning; do
+for group in versions tiny loaders "zero copy" fed; do
   other+=(--group "$group")
 done
 rows transfer 22 "$transfer" "${other[@]}"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the bus and the transfer on a GPU: bandwidth over sizes in both directions, copies
-// concurrent with a kernel, bulk uploads compared with a single copy, the time of the consumer
-// thread with tiny batches, steps on fed batches compared with steps on resident batches, and the
-// cost of pinning.
+// Measures the bus and the transfer on a GPU: bandwidth over sizes in both directions, bulk uploads
+// compared with a single copy, the time of the consumer thread with tiny batches, and steps on fed
+// batches compared with steps on resident batches.
 //
 //   penstock_cuda_transfer_bench [--json FILE] [--quick]
 //
@@ -12,27 +11,21 @@
 // its row contains the reason, and the other rows are not affected.
 
 #include <cuda_runtime.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <new>
 #include <span>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <penstock/cuda.hpp>
-#include <penstock/cuda/on_device.cuh>
 #include <penstock/memory/registered_memory.hpp>
 #include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/results/results.hpp>
@@ -326,91 +319,6 @@ double longer_of(const bench::measurement& one, const bench::measurement& other)
   return std::max(one.value, other.value);
 }
 
-/// Measures copies and a kernel, first each alone and then both concurrently. Reports the overlap,
-/// where 1 is perfect.
-void overlap(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  const auto steps = device.make_stream();
-  const auto copies = device.make_stream();
-  const std::size_t bytes = std::size_t{quick ? 1U : 64U} << 20;
-  const slab there{device, bytes, ps::detail::memory_kind::device};
-  const slab here{device, bytes, ps::detail::memory_kind::pinned};
-  std::uint64_t nanoseconds = 1'000'000;
-  const auto run = [&](bool with_copy, bool with_kernel) {
-    return std::function<double()>{[&, with_copy, with_kernel] {
-      const auto begin = clock_type::now();
-      if (with_kernel) keep_busy(steps.get(), nanoseconds);
-      if (with_copy) {
-        must(cudaMemcpyAsync(there.data(), here.data(), bytes, cudaMemcpyHostToDevice,
-                             copies.get()));
-      }
-      must(cudaStreamSynchronize(copies.get()));
-      must(cudaStreamSynchronize(steps.get()));
-      return bench::seconds_since(begin);
-    }};
-  };
-  const auto found =
-      bench::in_turns(quick ? 1 : 21, {{"copy alone", [&] { return run(true, false); }},
-                                       {"kernel alone", [&] { return run(false, true); }},
-                                       {"both", [&] { return run(true, true); }}});
-  out.add("overlap", "copy alone", static_cast<double>(bytes), in_us(found[0]), "us");
-  out.add("overlap", "kernel alone", 0, in_us(found[1]), "us");
-  out.add("overlap", "both, the longer one as floor", static_cast<double>(bytes), in_us(found[2]),
-          "us", longer_of(in_us(found[0]), in_us(found[1])));
-}
-
-/// Measures page-locked memory from the runtime's own calls and from the library, both with the
-/// default settings and with memory that is mapped at any size.
-void pinning(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  const auto timed = [](auto take, auto release) {
-    return [=] {
-      return std::function<double()>{[=] {
-        const auto begin = clock_type::now();
-        void* const data = take();
-        const double taken = bench::seconds_since(begin);
-        release(data);
-        return taken;
-      }};
-    };
-  };
-  for (const std::size_t mib : std::initializer_list<std::size_t>{1, 4, 16, 64, 1024}) {
-    if (quick && mib > 4) continue;
-    const std::size_t bytes = mib << 20;
-    const ps::detail::pinned_sizes mapped{.mapped_above = 0};
-    out.compare("pinning", static_cast<double>(bytes),
-                quick        ? 1
-                : mib < 1024 ? 9
-                             : 3,
-                "ms",
-                {{"cudaHostAlloc", timed(
-                                       [=] {
-                                         void* data = nullptr;
-                                         must(cudaHostAlloc(&data, bytes, cudaHostAllocDefault));
-                                         return data;
-                                       },
-                                       [](void* data) { must(cudaFreeHost(data)); })},
-                 {"mmap and cudaHostRegister",
-                  timed(
-                      [=] {
-                        void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-                        must(cudaHostRegister(data, bytes, cudaHostRegisterPortable));
-                        return data;
-                      },
-                      [=](void* data) {
-                        must(cudaHostUnregister(data));
-                        ::munmap(data, bytes);
-                      })},
-                 {"cuda_device", timed([=] { return device.allocate_pinned(bytes).data; },
-                                       [=](void* data) { device.deallocate_pinned(data, bytes); })},
-                 {"in huge pages, whatever the size",
-                  timed([=] { return ps::detail::cuda_allocate_pinned(0, bytes, 0, mapped); },
-                        [=](void* data) {
-                          ps::detail::cuda_deallocate_pinned(0, data, bytes, 0, mapped);
-                        })}},
-                [&](double seconds) { return seconds * 1e3; });
-  }
-}
-
 /// Makes the calls for a batch by hand: a wait, a copy, a record, a wait and a record. Returns the
 /// time that the host needs to queue them.
 double calls_by_hand(const std::byte* from, std::byte* to, std::size_t bytes, std::uint64_t count,
@@ -447,7 +355,6 @@ struct small_digits {
 
   std::uint64_t count = 60'000;
 };
-using ready_digits = bench::ready_source<small_digits::record_type, ps::cuda_device>;
 
 /// Sums the bytes at `from`. Each thread sums a part of them.
 __global__ void add_up(const std::uint8_t* from, std::size_t bytes, unsigned* sums) {
@@ -498,8 +405,7 @@ void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
               [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
 }
 
-/// Measures the time that the consumer thread spends on a batch that is ready: without a transform,
-/// with a transform, and with the step as a graph.
+/// Measures the time that the consumer thread spends on a batch that is ready.
 void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const auto copies = device.make_stream();
@@ -536,54 +442,6 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
                   }}},
                 per_batch);
   }
-  const ps::batch_layout<small_digits::record_type> layout{{}, 64};
-  const slab host{device, layout.bytes() * slots, ps::detail::memory_kind::pinned};
-  ready_digits source{device, layout, host.data(), layout.bytes(), slots, burst};
-  const auto bytes = static_cast<double>(layout.used_bytes(64));
-  out.compare(
-      "tiny", bytes, repetitions, "us/batch",
-      {{"transfer of digits",
-        [&] {
-          auto feed =
-              std::make_shared<ps::transfer<ready_digits&>>(source, stream, ps::transfer_options{});
-          return std::function<double()>{[&, feed] { return host_time(*feed, [](auto&) {}); }};
-        }},
-       {"with a transform",
-        [&] {
-          const auto floats =
-              ps::on_device<"image">(ps::normalised({.mean = 0.1, .deviation = 0.3}));
-          using feed_type = ps::transfer<ready_digits&, std::remove_cvref_t<decltype(floats)>>;
-          auto feed = std::make_shared<feed_type>(source, stream, floats, ps::transfer_options{});
-          return std::function<double()>{[&, feed] { return host_time(*feed, [](auto&) {}); }};
-        }},
-       {"with a step as a graph",
-        [&] {
-          auto feed =
-              std::make_shared<ps::transfer<ready_digits&>>(source, stream, ps::transfer_options{});
-          auto graphs = std::make_shared<ps::step_graphs>(device);
-          return std::function<double()>{[&, feed, graphs] {
-            return host_time(*feed, [&](auto& batch) {
-              graphs->launch(batch, stream,
-                             [](ps::cuda_stream_ref on) { keep_busy(on.get(), 1000); });
-            });
-          }};
-        }}},
-      per_batch);
-}
-
-/// Returns the number of interrupts that the GPU driver has handled on all cores so far, or 0 if
-/// the system does not report it.
-double interrupts() {
-  std::ifstream file{"/proc/interrupts"};
-  double sum = 0;
-  for (std::string line; std::getline(file, line);) {
-    if (line.find("nvidia") == std::string::npos) continue;
-    std::istringstream words{line};
-    std::string word;
-    words >> word;
-    for (double number = 0; words >> number;) sum += number;
-  }
-  return sum;
 }
 
 void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
@@ -597,31 +455,18 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
     ps::transfer feed{loader, stream, {.depth = slots}};
     std::vector<double> cpu;
     std::vector<double> wall;
-    std::vector<double> switches;
-    std::vector<double> reported;
     for (int turn = 0; turn < (quick ? 1 : 5); ++turn) {
-      rusage before{};
-      ::getrusage(RUSAGE_SELF, &before);
-      const double interrupts_before = interrupts();
       const double cpu_begin = bench::cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
       const auto begin = clock_type::now();
       for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
       cpu.push_back(bench::cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - cpu_begin);
       wall.push_back(bench::seconds_since(begin));
-      reported.push_back(interrupts() - interrupts_before);
-      rusage after{};
-      ::getrusage(RUSAGE_SELF, &after);
-      switches.push_back(static_cast<double>(after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw -
-                                             before.ru_nivcsw));
       device.synchronize(ps::cuda_stream_ref{stream});
     }
     const auto batches = static_cast<double>(loader.batches_per_epoch());
     const std::string with = "loader, " + std::to_string(workers) + " workers, ";
     out.add("tiny", with + "thread's CPU", bytes, bench::median(cpu) / batches * 1e6, "us/batch");
     out.add("tiny", with + "wall", bytes, bench::median(wall) / batches * 1e6, "us/batch");
-    out.add("tiny", with + "switches of all threads", bytes, bench::median(switches) / batches,
-            "a batch");
-    out.add("tiny", with + "interrupts", bytes, bench::median(reported) / batches, "a batch");
   }
 }
 
@@ -711,11 +556,9 @@ int main(int argc, char** argv) {
     out.group("tiny", [&] { tiny_batches(device, out, quick); });
     out.group("loaders", [&] { loaders(device, out, quick); });
     out.group("zero copy", [&] { zero_copy(device, out, quick); });
-    out.group("overlap", [&] { overlap(device, out, quick); });
     out.group("fed", [&] { fed_steps(device, out, quick); });
     out.group("bandwidth", [&] { bandwidth(device, out, quick); });
     out.group("download", [&] { download(device, out, quick); });
     out.group("bulk", [&] { bulk(device, out, quick); });
-    out.group("pinning", [&] { pinning(device, out, quick); });
   });
 }
