@@ -170,15 +170,14 @@ get() {
   fi
 }
 
-python_side() {
-  sides+=(--side "$1" "$(printf '%q %q' "$venv/bin/python" "$here/$1_peer.py")")
-}
+# python_side NAME SCRIPT [ARGUMENT]
+python_side() { sides+=(--side "$1" "$(printf '%q ' "$venv/bin/python" "$here/$2" "${@:3}")"); }
 
 has_torch=false
 if wanted pytorch || wanted libtorch; then
   if get pytorch torch 12 torch numpy; then has_torch=true; fi
 fi
-if wanted pytorch && $has_torch; then python_side pytorch; fi
+if wanted pytorch && $has_torch; then python_side pytorch pytorch_peer.py; fi
 
 if wanted libtorch && ! $has_torch; then
   leave_out libtorch "it comes with PyTorch, which is left out"
@@ -195,8 +194,12 @@ elif wanted libtorch; then
   fi
 fi
 
-if wanted spdl && get spdl spdl.pipeline 2 spdl numpy; then python_side spdl; fi
-if wanted dali && get dali nvidia.dali 4 nvidia-dali-cuda120 numpy; then python_side dali; fi
+if wanted spdl && get spdl spdl.pipeline 2 spdl numpy; then
+  python_side spdl loader_peers.py spdl
+fi
+if wanted dali && get dali nvidia.dali 4 nvidia-dali-cuda120 numpy; then
+  python_side dali loader_peers.py dali
+fi
 
 # ---- measurement ---------------------------------------------------------------------------------
 
