@@ -39,8 +39,12 @@ std::optional<std::vector<T>> direct_frames(const std::string& path, std::size_t
   if (::sf_seek(file.get(), static_cast<sf_count_t>(first), SEEK_SET) < 0) return std::nullopt;
   if constexpr (std::is_same_v<T, float>) {
     if (::sf_readf_float(file.get(), values.data(), frames) != frames) return std::nullopt;
+  } else if (const int kind = info.format & SF_FORMAT_SUBMASK;
+             kind == SF_FORMAT_FLOAT || kind == SF_FORMAT_DOUBLE) {
+    std::vector<float> floats(values.size());
+    if (::sf_readf_float(file.get(), floats.data(), frames) != frames) return std::nullopt;
+    std::ranges::transform(floats, values.begin(), &ps::detail::audio_file::int16_of);
   } else {
-    ::sf_command(file.get(), SFC_SET_SCALE_FLOAT_INT_READ, nullptr, SF_TRUE);
     ::sf_command(file.get(), SFC_SET_CLIPPING, nullptr, SF_TRUE);
     if (::sf_readf_short(file.get(), values.data(), frames) != frames) return std::nullopt;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -98,8 +99,9 @@ class audio_file {
   [[nodiscard]] int sample_rate() const noexcept { return info_.samplerate; }
   [[nodiscard]] std::size_t bytes() const noexcept { return data_.bytes().size(); }
 
-  /// Reads interleaved frames, starting at frame `first`, until `out` is full. Floats are in [-1, 1] if the
-  /// file has integers. Integers are scaled if the file has other values. Throws `file_corrupt`.
+  /// Reads interleaved frames, starting at frame `first`, until `out` is full. Floats are in [-1, 1]
+  /// if the file has integers. Floats of the file become integers by `int16_of`. Throws
+  /// `file_corrupt`.
   template <audio_value T>
   void read(std::uint64_t first, std::span<T> out) {
     const auto count = static_cast<sf_count_t>(out.size() / channels());
@@ -107,8 +109,13 @@ class audio_file {
     if (::sf_seek(file_.get(), static_cast<sf_count_t>(first), SEEK_SET) >= 0) {
       if constexpr (std::same_as<T, float>) {
         found = ::sf_readf_float(file_.get(), out.data(), count);
+      } else if (const int kind = info_.format & SF_FORMAT_SUBMASK;
+                 kind == SF_FORMAT_FLOAT || kind == SF_FORMAT_DOUBLE) {
+        // libsndfile would convert without a scale, or scale by the largest value of the file.
+        std::vector<float> values(out.size());
+        found = ::sf_readf_float(file_.get(), values.data(), count);
+        std::ranges::transform(values, out.begin(), &audio_file::int16_of);
       } else {
-        ::sf_command(file_.get(), SFC_SET_SCALE_FLOAT_INT_READ, nullptr, SF_TRUE);
         ::sf_command(file_.get(), SFC_SET_CLIPPING, nullptr, SF_TRUE);
         found = ::sf_readf_short(file_.get(), out.data(), count);
       }
@@ -117,6 +124,13 @@ class audio_file {
     throw file_corrupt(data_.path(), at_, str_cat({count, " frames that start at frame ", first}),
                        std::string{"damaged data (libsndfile: "} + ::sf_strerror(file_.get()) +
                            "): restore the file, or leave it out");
+  }
+
+  /// Returns the nearest integer for a value in [-1, 1), and the closest limit for other values. NaN
+  /// becomes 0.
+  [[nodiscard]] static std::int16_t int16_of(float value) noexcept {
+    if (std::isnan(value)) return 0;
+    return static_cast<std::int16_t>(std::lrint(std::clamp(value * 32768.0F, -32768.0F, 32767.0F)));
   }
 
   /// Throws `file_format_error` for this file.

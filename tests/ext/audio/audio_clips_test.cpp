@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
@@ -49,7 +50,7 @@ struct audio_shape {
   int rate = 16000;
 };
 
-/// Writes an audio file of 16-bit or 32-bit values and returns its path.
+/// Writes an audio file of these values and returns its path.
 template <class T>
 std::string audio_path(const test::temp_dir& folder, const std::string& name,
                        const std::vector<T>& values, audio_shape shape = {}) {
@@ -63,6 +64,8 @@ std::string audio_path(const test::temp_dir& folder, const std::string& name,
   const auto count = static_cast<sf_count_t>(values.size());
   if constexpr (std::is_same_v<T, std::int16_t>) {
     CHECK(sf_write_short(file, values.data(), count) == count);
+  } else if constexpr (std::is_same_v<T, float>) {
+    CHECK(sf_write_float(file, values.data(), count) == count);
   } else {
     CHECK(sf_write_int(file, values.data(), count) == count);
   }
@@ -123,8 +126,17 @@ whole_audio<T> audio_by_libsndfile(const std::string& path) {
   sf_count_t found = 0;
   if constexpr (std::is_same_v<T, float>) {
     found = sf_readf_float(file, whole.values.data(), static_cast<sf_count_t>(room));
+  } else if ((info.format & SF_FORMAT_SUBMASK) == SF_FORMAT_FLOAT ||
+             (info.format & SF_FORMAT_SUBMASK) == SF_FORMAT_DOUBLE) {
+    std::vector<double> values(whole.values.size());
+    found = sf_readf_double(file, values.data(), static_cast<sf_count_t>(room));
+    std::ranges::transform(values, whole.values.begin(), [](double value) {
+      // The library reads doubles as floats.
+      const double scaled = std::nearbyint(static_cast<double>(static_cast<float>(value)) * 32768);
+      return static_cast<T>(std::isnan(scaled) ? 0
+                                               : (std::max)(-32768.0, (std::min)(scaled, 32767.0)));
+    });
   } else {
-    sf_command(file, SFC_SET_SCALE_FLOAT_INT_READ, nullptr, SF_TRUE);
     sf_command(file, SFC_SET_CLIPPING, nullptr, SF_TRUE);
     found = sf_readf_short(file, whole.values.data(), static_cast<sf_count_t>(room));
   }
@@ -257,6 +269,16 @@ std::size_t check_random_audio(const test::temp_dir& folder, std::uint32_t seed)
 }
 
 }  // namespace
+
+TEST_CASE("floats of a file become the nearest 16-bit integers", "[audio]") {
+  const test::temp_dir folder;
+  const std::string path = audio_path(
+      folder, "a.wav", std::vector<float>{0.25F, -1, 1, -0.5F, 2, -3, 1.4F / 32768, 1.6F / 32768},
+      {.format = SF_FORMAT_WAV | SF_FORMAT_FLOAT});
+  const ps::audio_clips<std::int16_t> data{{path}, {.frames = 8}};
+  CHECK(clips_in(data, 0)[0].values == pcm{8192, -32768, 32767, -16384, 32767, -32768, 1, 2});
+  CHECK(ps::detail::audio_file::int16_of(std::numeric_limits<float>::quiet_NaN()) == 0);
+}
 
 TEST_CASE("random clips are slices of their files, for any number of workers", "[audio]") {
   const test::temp_dir folder;
