@@ -39,6 +39,7 @@ install(
         "${CMAKE_CURRENT_LIST_DIR}/penstock_cuda.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_cuda_dialect.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_hdf5.cmake"
+        "${CMAKE_CURRENT_LIST_DIR}/penstock_libdeflate.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_libraries.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvimgcodec.cmake"
         "${CMAKE_CURRENT_LIST_DIR}/penstock_nvtx.cmake"

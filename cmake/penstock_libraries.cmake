@@ -8,7 +8,7 @@ set(penstock_components_with_libraries
 set(penstock_audio_libraries penstock::libsndfile)
 set(penstock_cache_libraries penstock::libxxhash)
 set(penstock_gzip_libraries ZLIB::ZLIB)
-set(penstock_hdf5_libraries penstock::libhdf5 ZLIB::ZLIB)
+set(penstock_hdf5_libraries penstock::libhdf5 penstock::libdeflate)
 set(penstock_http_libraries CURL::libcurl OpenSSL::Crypto pugixml::pugixml)
 set(penstock_jpeg_libraries JPEG::JPEG)
 set(penstock_json_lines_libraries simdjson::simdjson)
@@ -38,6 +38,7 @@ set(penstock_libraries
     "penstock::libnvimgcodec|penstock_nvimgcodec.cmake|nvImageCodec 0.9|PyPI: nvidia-nvimgcodec-cu13"
     "penstock::arrow|penstock_arrow.cmake|Arrow C++ with Parquet|pip: pyarrow"
     "penstock::libsndfile|penstock_sndfile.cmake|libsndfile|Debian: libsndfile1-dev"
+    "penstock::libdeflate|penstock_libdeflate.cmake|libdeflate|Debian: libdeflate-dev"
     "penstock::libhdf5|penstock_hdf5.cmake|libhdf5 1.10.5|Debian: libhdf5-dev"
     "penstock::libtorch|penstock_torch.cmake|libtorch 1.13|Debian: libtorch-dev"
     "penstock::libwebp|penstock_webp.cmake|libwebp|Debian: libwebp-dev"

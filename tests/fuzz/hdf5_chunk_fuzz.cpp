@@ -42,8 +42,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   };
   if (array.chunk_bytes > 1U << 20 || array.inner_cells > 4096) return 0;
   try {
+    static ps::detail::deflate_pool decompressors;  // reused, also after damaged streams
     const auto made = ps::detail::decode_hdf5_chunk(std::move(stored), array.filters, data[12],
-                                                    array.chunk_bytes, fail);
+                                                    array.chunk_bytes, decompressors, fail);
     fuzz::require(made.size == array.chunk_bytes, "a chunk has its size");
     array.convert(made.bytes());
   } catch (const std::runtime_error&) {

@@ -37,7 +37,8 @@ for target in "${targets[@]}"; do
     audio_clips) libraries=(-lsndfile) ;;
     cache_block) libraries=(-lxxhash) ;;
     json_lines) libraries=(-lsimdjson) ;;
-    gzip | hdf5_chunk) libraries=(-lz) ;;
+    gzip) libraries=(-lz) ;;
+    hdf5_chunk) libraries=(-ldeflate) ;;
     http_answer) libraries=(-lcrypto) ;;
     mds | mds_index) libraries=(-lcrypto -lxxhash) ;;
     s3_list) libraries=(-lpugixml) ;;

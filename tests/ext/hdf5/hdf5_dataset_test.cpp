@@ -2,7 +2,6 @@
 #include <penstock_ext/indexed/hdf5/hdf5_dataset.hpp>
 
 #include <hdf5.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <bit>
@@ -318,6 +317,51 @@ std::string write_numbers(const std::string& path, std::size_t count, const size
   return path;
 }
 
+/// Returns the numbers 0, 1, 4, 9, and so on.
+std::vector<std::int32_t> squares(std::size_t count) {
+  std::vector<std::int32_t> all = counted(count);
+  for (std::int32_t& one : all) one *= one;
+  return all;
+}
+
+/// Writes a file whose dataset x is a single deflate chunk. Returns the deflate stream, which
+/// libhdf5 has made.
+std::vector<std::uint8_t> deflated(const std::string& path,
+                                   const std::vector<std::int32_t>& values) {
+  const hdf5_writer to{path};
+  const sizes length{values.size()};
+  to.write({"x", H5T_STD_I32LE, length, length, {test::deflate}}, H5T_NATIVE_INT32, values);
+  done(H5Fflush(to.file(), H5F_SCOPE_GLOBAL));
+  const hid_t set = done(H5Dopen2(to.file(), "x", H5P_DEFAULT));
+  const hsize_t first = 0;
+  unsigned skipped = 0;
+  haddr_t at = 0;
+  hsize_t size = 0;
+  done(H5Dget_chunk_info_by_coord(set, &first, &skipped, &at, &size));
+  H5Dclose(set);
+  const std::string stream = test::content_of(path).substr(at, size);
+  return {stream.begin(), stream.end()};
+}
+
+/// Replaces a byte of a file.
+void write_byte(const std::string& path, std::size_t at, std::uint8_t byte) {
+  std::fstream file{path, std::ios::binary | std::ios::in | std::ios::out};
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(byte));
+}
+
+/// Writes a file whose dataset x is a single deflate chunk of 100 numbers with the content `bytes`.
+void write_chunk(const std::string& path, const std::vector<std::uint8_t>& bytes) {
+  hdf5_writer{path}.write_raw({"x", H5T_STD_I32LE, {100}, {100}, {test::deflate}}, {{{0}, bytes}});
+}
+
+/// Calls `write_chunk` and returns the error of reading the first number.
+std::string chunk_error(const std::string& path, const std::vector<std::uint8_t>& bytes) {
+  write_chunk(path, bytes);
+  const ps::hdf5_dataset<number> data{path};
+  return error_of<ps::file_corrupt>([&] { read_batch(data, {0}); }).what();
+}
+
 template <class Error, class Record = number>
 std::string rejection(const std::string& path, const ps::hdf5_options& options = {}) {
   return error_of<Error>([&] { ps::hdf5_dataset<Record>{path, options}; }).what();
@@ -532,40 +576,95 @@ TEST_CASE("an HDF5 dataset without samples is empty", "[hdf5]") {
   CHECK(ps::hdf5_dataset<number>{path}.size() == 0);
 }
 
-TEST_CASE("damaged chunks of an HDF5 file are errors or other values", "[hdf5][fault:files-29]") {
+TEST_CASE("a damaged deflate chunk of an HDF5 file is an error or has its values",
+          "[hdf5][fault:files-29]") {
   const test::temp_dir dir;
   const std::string path = dir.path("a.h5");
+  const auto packed = deflated(path, squares(100));
+  hdf5_writer{path}.write_raw({"x", H5T_STD_I32LE, {200}, {100}, {test::deflate}},
+                              {{{0}, packed}, {{100}, packed}});
+  const std::string whole = test::content_of(path);
+  const std::size_t begin = whole.find(std::string{packed.begin(), packed.end()});
+  REQUIRE(begin != std::string::npos);
+  std::vector<std::uint64_t> first(100);
+  std::iota(first.begin(), first.end(), 0U);
+  std::vector<std::uint64_t> second(100);
+  std::iota(second.begin(), second.end(), 100U);
   std::size_t errors = 0;
-  for (const bool is_lzf : {false, true}) {
-    std::vector<std::uint8_t> plain(400);
-    for (std::size_t i = 0; i < 400; ++i) plain[i] = static_cast<std::uint8_t>(i * i / 50);
-    std::vector<std::uint8_t> packed = test::lzf_packed(plain);
-    if (!is_lzf) {
-      packed.resize(1000);
-      uLongf size = 1000;
-      REQUIRE(compress(packed.data(), &size, plain.data(), 400) == Z_OK);
-      packed.resize(size);
+  for (std::size_t bit = 0; bit < 8 * packed.size(); ++bit) {
+    CAPTURE(bit);
+    const std::uint8_t byte = packed[bit / 8];
+    write_byte(path, begin + bit / 8, static_cast<std::uint8_t>(byte ^ 1U << bit % 8));
+    const ps::hdf5_dataset<number> data{path};
+    try {
+      auto batch = read_batch(data, first);
+      CHECK(test::values<"x">(batch) == squares(100));
+    } catch (const ps::file_corrupt& problem) {
+      CHECK(problem.offset() == begin);
+      CHECK(has(problem.what(), "expected a deflate stream in dataset \"x\""));
+      ++errors;
     }
-    hdf5_writer{path}.write_raw(
-        {"x", H5T_STD_I32LE, {100}, {100}, {is_lzf ? test::lzf : test::deflate}}, {{{0}, packed}});
-    const std::string whole = test::content_of(path);
-    const std::size_t begin = whole.find(std::string{packed.begin(), packed.end()});
-    REQUIRE(begin != std::string::npos);
-    for (std::size_t i = 0; i < packed.size(); ++i) {
-      std::string damaged = whole;
-      damaged[begin + i] = static_cast<char>(damaged[begin + i] ^ static_cast<char>(1 << i % 8));
-      std::ofstream{path, std::ios::binary} << damaged;
-      const ps::hdf5_dataset<number> data{path};
-      try {
-        read_batch(data, {0, 99});
-      } catch (const ps::file_corrupt& problem) {
-        CHECK(problem.offset() == begin);
-        CHECK(has(problem.what(), "in dataset \"x\""));
-        ++errors;
-      }
-    }
+    // The decompressor of the damaged stream decompresses the next chunk.
+    auto batch = read_batch(data, second);
+    CHECK(test::values<"x">(batch) == squares(100));
+    write_byte(path, begin + bit / 8, byte);
   }
-  CHECK(errors > 100);  // deflate has a checksum
+  CHECK(errors >= 8 * packed.size() - 7);  // the last byte before the checksum may have unused bits
+  for (std::size_t size = 1; size < packed.size(); ++size) {
+    CAPTURE(size);
+    const auto end = packed.begin() + static_cast<std::ptrdiff_t>(size);
+    CHECK(has(chunk_error(path, {packed.begin(), end}), "found a damaged stream"));
+  }
+}
+
+TEST_CASE("a deflate stream in an HDF5 file has the size of its chunk, and bytes may follow",
+          "[hdf5][fault:files-29]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("a.h5");
+  CHECK(has(chunk_error(path, deflated(path, squares(99))),
+            "expected a chunk of 400 bytes in dataset \"x\", found 396"));
+  CHECK(has(chunk_error(path, deflated(path, squares(101))), "or more than 400 bytes"));
+  auto packed = deflated(path, squares(100));
+  packed.insert(packed.end(), 100, 0xff);
+  write_chunk(path, packed);
+  std::vector<std::int32_t> expected(100);
+  {
+    const hid_t file = done(H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT));
+    const hid_t set = done(H5Dopen2(file, "x", H5P_DEFAULT));
+    done(H5Dread(set, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, expected.data()));
+    H5Dclose(set);
+    H5Fclose(file);
+  }
+  CHECK(expected == squares(100));
+  CHECK(test::values<"x">(read_batch(ps::hdf5_dataset<number>{path}, {0, 50, 99})) ==
+        std::vector{expected[0], expected[50], expected[99]});
+}
+
+TEST_CASE("damaged LZF chunks of an HDF5 file are errors or other values",
+          "[hdf5][fault:files-29]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("a.h5");
+  std::vector<std::uint8_t> plain(400);
+  for (std::size_t i = 0; i < 400; ++i) plain[i] = static_cast<std::uint8_t>(i * i / 50);
+  const auto packed = test::lzf_packed(plain);
+  hdf5_writer{path}.write_raw({"x", H5T_STD_I32LE, {100}, {100}, {test::lzf}}, {{{0}, packed}});
+  const std::string whole = test::content_of(path);
+  const std::size_t begin = whole.find(std::string{packed.begin(), packed.end()});
+  REQUIRE(begin != std::string::npos);
+  std::size_t errors = 0;
+  for (std::size_t i = 0; i < packed.size(); ++i) {
+    write_byte(path, begin + i, static_cast<std::uint8_t>(packed[i] ^ 1U << i % 8));
+    const ps::hdf5_dataset<number> data{path};
+    try {
+      read_batch(data, {0, 99});
+    } catch (const ps::file_corrupt& problem) {
+      CHECK(problem.offset() == begin);
+      CHECK(has(problem.what(), "expected LZF data in dataset \"x\""));
+      ++errors;
+    }
+    write_byte(path, begin + i, packed[i]);
+  }
+  CHECK(errors > 10);
 }
 
 TEST_CASE("an HDF5 file that is cut or changed after it was opened is an error",

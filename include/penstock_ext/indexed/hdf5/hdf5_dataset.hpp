@@ -210,8 +210,7 @@ class hdf5_dataset {
 
     [[nodiscard]] std::uint64_t size() const noexcept { return arrays[0].lengths[0]; }
 
-    [[nodiscard]] detail::hdf5_buffer decode(std::size_t field,
-                                             const detail::hdf5_chunk& chunk) const {
+    [[nodiscard]] detail::hdf5_buffer decode(std::size_t field, const detail::hdf5_chunk& chunk) {
       const detail::hdf5_array& array = arrays[field];
       detail::hdf5_buffer stored{chunk.bytes};
       file.read_unchanged(chunk.offset, stored.bytes());
@@ -221,7 +220,7 @@ class hdf5_dataset {
                            found + ": the chunk is damaged: write the file again");
       };
       auto made = detail::decode_hdf5_chunk(std::move(stored), array.filters, chunk.skipped,
-                                            array.chunk_bytes, fail);
+                                            array.chunk_bytes, decompressors, fail);
       array.convert(made.bytes());
       return made;
     }
@@ -230,6 +229,7 @@ class hdf5_dataset {
     std::vector<detail::hdf5_array> arrays;  // one for each field
     std::vector<std::size_t> first_group;    // number of the first chunk of each field
     std::uint64_t block = 1;
+    detail::deflate_pool decompressors;
     detail::group_cache<detail::hdf5_buffer> cache;
   };
 

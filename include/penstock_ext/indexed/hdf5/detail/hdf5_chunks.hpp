@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <zlib.h>
+#include <libdeflate.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <penstock_ext/blob/support/state_pool.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
 namespace penstock {
@@ -39,6 +40,10 @@ struct hdf5_buffer {
   std::unique_ptr<std::byte[]> memory;
   std::size_t size;
 };
+
+/// A pool of decompressors of libdeflate, which keep tables that small chunks need most. A pointer
+/// is null until its first use.
+using deflate_pool = state_pool<std::shared_ptr<::libdeflate_decompressor>>;
 
 /// Decompresses LZF data into `out`. Returns the number of bytes written, or nothing if the data is
 /// damaged or exceeds `out`.
@@ -99,7 +104,7 @@ template <class Fail>
 [[nodiscard]] hdf5_buffer decode_hdf5_chunk(hdf5_buffer stored,
                                             std::span<const hdf5_filter> filters,
                                             std::uint32_t skipped, std::uint64_t bytes,
-                                            const Fail& fail) {
+                                            deflate_pool& decompressors, const Fail& fail) {
   for (std::size_t i = filters.size(); i-- > 0;) {
     const auto [id, width] = filters[i];
     if ((skipped >> i & 1U) != 0 || (id == hdf5_filter_id::shuffle && width == 1)) continue;
@@ -111,12 +116,15 @@ template <class Fail>
       if (!size) fail("LZF data", "damaged data, or more than " + std::to_string(bytes) + " bytes");
       out.size = *size;
     } else {
-      ::uLongf size = out.size;
-      const int status = ::uncompress(reinterpret_cast<Bytef*>(out.memory.get()), &size,
-                                      reinterpret_cast<const Bytef*>(stored.memory.get()),
-                                      static_cast<::uLong>(stored.size));
-      if (status == Z_MEM_ERROR) throw std::bad_alloc();
-      if (status != Z_OK) {
+      const auto decompressor = decompressors.take();
+      if (*decompressor == nullptr) {
+        decompressor->reset(::libdeflate_alloc_decompressor(), ::libdeflate_free_decompressor);
+        if (*decompressor == nullptr) throw std::bad_alloc();
+      }
+      std::size_t size = 0;
+      // Verifies the checksum. Ignores bytes after the stream, like libhdf5.
+      if (::libdeflate_zlib_decompress(decompressor->get(), stored.memory.get(), stored.size,
+                                       out.memory.get(), out.size, &size) != LIBDEFLATE_SUCCESS) {
         fail("a deflate stream",
              "a damaged stream, or more than " + std::to_string(bytes) + " bytes");
       }
