@@ -100,7 +100,7 @@ class audio_file {
   [[nodiscard]] std::size_t bytes() const noexcept { return data_.bytes().size(); }
 
   /// Reads interleaved frames, starting at frame `first`, until `out` is full. Floats are in [-1, 1]
-  /// if the file has integers. Floats of the file become integers by `int16_of`. Throws
+  /// if the file has integers. If the file has floats, `int16_of` makes integers of them. Throws
   /// `file_corrupt`.
   template <audio_value T>
   void read(std::uint64_t first, std::span<T> out) {
@@ -110,8 +110,10 @@ class audio_file {
       if constexpr (std::same_as<T, float>) {
         found = ::sf_readf_float(file_.get(), out.data(), count);
       } else if (const int kind = info_.format & SF_FORMAT_SUBMASK;
-                 kind == SF_FORMAT_FLOAT || kind == SF_FORMAT_DOUBLE) {
-        // libsndfile would convert without a scale, or scale by the largest value of the file.
+                 kind == SF_FORMAT_FLOAT || kind == SF_FORMAT_DOUBLE || kind == SF_FORMAT_VORBIS ||
+                 kind == SF_FORMAT_OPUS) {
+        // libsndfile would convert without a scale, or scale by the largest value of the file. Values
+        // of Vorbis, which often exceed 1, would wrap around.
         std::vector<float> values(out.size());
         found = ::sf_readf_float(file_.get(), values.data(), count);
         std::ranges::transform(values, out.begin(), &audio_file::int16_of);
@@ -126,8 +128,8 @@ class audio_file {
                            "): restore the file, or leave it out");
   }
 
-  /// Returns the nearest integer for a value in [-1, 1), and the closest limit for other values. NaN
-  /// becomes 0.
+  /// Returns the integer that is nearest to 32768 * `value`, limited to the range of 16 bits. Returns
+  /// 0 for NaN.
   [[nodiscard]] static std::int16_t int16_of(float value) noexcept {
     if (std::isnan(value)) return 0;
     return static_cast<std::int16_t>(std::lrint(std::clamp(value * 32768.0F, -32768.0F, 32767.0F)));

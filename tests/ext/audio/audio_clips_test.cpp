@@ -280,6 +280,28 @@ TEST_CASE("floats of a file become the nearest 16-bit integers", "[audio]") {
   CHECK(ps::detail::audio_file::int16_of(std::numeric_limits<float>::quiet_NaN()) == 0);
 }
 
+TEST_CASE("loud values of a Vorbis file are clipped and do not wrap around", "[audio]") {
+  constexpr int format = SF_FORMAT_OGG | SF_FORMAT_VORBIS;
+  SF_INFO info{};
+  info.samplerate = 16000;
+  info.channels = 1;
+  info.format = format;
+  if (sf_format_check(&info) == 0) return;  // libsndfile is built without Vorbis
+  const test::temp_dir folder;
+  std::vector<float> wave(8000);
+  for (std::size_t i = 0; i < wave.size(); ++i) wave[i] = i / 20 % 2 == 0 ? 1.0F : -1.0F;
+  const std::string path = audio_path(folder, "a.ogg", wave, {.format = format});
+  const auto floats = clips_in(ps::audio_clips<float>{{path}, {.frames = 8000}}, 0)[0].values;
+  const auto found = clips_in(ps::audio_clips<std::int16_t>{{path}, {.frames = 8000}}, 0)[0].values;
+  std::size_t loud = 0;
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    if (std::abs(floats[i]) <= 1) continue;
+    ++loud;
+    REQUIRE(found[i] == (floats[i] > 0 ? 32767 : -32768));
+  }
+  CHECK(loud > 0);
+}
+
 TEST_CASE("random clips are slices of their files, for any number of workers", "[audio]") {
   const test::temp_dir folder;
   std::vector<std::string> paths;
