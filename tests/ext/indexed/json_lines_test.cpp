@@ -550,4 +550,6 @@ TEST_CASE("a compressed file is rejected and gets no index", "[indexed][fault:fi
   CHECK(has(found([&] { static_cast<void>(numbers{{page}}); }), "an HTML page: "));
   CHECK(test::files_in(folder) == 3);
   CHECK(ps::text_lines{{page}}.size() == 1);
+  // The index that `text_lines` has built does not make the page a JSON Lines file.
+  CHECK(has(found([&] { static_cast<void>(numbers{{page}}); }), "an HTML page: "));
 }

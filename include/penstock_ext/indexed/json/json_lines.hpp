@@ -50,11 +50,15 @@ namespace detail {
 
 /// The format of a JSON Lines file, with the same index as `text_lines`.
 struct json_line_format : line_format {
-  /// Finds the lines of `data`. Throws `file_format_error` for a known other format.
+  /// Throws `file_format_error` if `data` has a known other format.
+  static void require(const mapped_file& data) {
+    throw_foreign_format(data.bytes(), data.path(), "JSON Lines", 0, "");
+  }
+  /// Finds the lines of `data`. Throws the same error as `require`.
   template <class Report>
   [[nodiscard]] static found_samples scan(const mapped_file& data, std::size_t workers,
                                           const Report& report) {
-    throw_foreign_format(data.bytes(), data.path(), "JSON Lines", 0, "");
+    require(data);
     return line_format::scan(data, workers, report);
   }
 };
@@ -80,7 +84,9 @@ class json_lines_file : public indexed_lines {
           using type = typename Field::value_type;
           const bool takes_text = is_json_byte<type> || (is_json_token<type> && shared_->tokenizer);
           return takes_text ? longest() : longest() / 2;  // an element needs 2 bytes
-        })) {}
+        })) {
+    json_line_format::require(this->data());  // `text_lines` may have built the index
+  }
 
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return extents_; }
   /// Returns lengths of 0 for a line that `read_chunk` cannot read. The loader's error policy
