@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -122,9 +121,9 @@ class indexed_lines : public indexed_file<line_format> {
   using indexed_file<line_format>::indexed_file;
 
  protected:
-  /// Returns line `index`, which must be less than size(), and moves `cursor` behind the line. If
-  /// `cursor` is at the line, does not search for it. `cursor` may be in another open file. Throws
-  /// `file_corrupt` if the index contradicts the file.
+  /// Returns line `index`, which must be less than size(), and moves `cursor` to the next line. If
+  /// `cursor` is at line `index`, does not search for the line. `cursor` may be in another open file.
+  /// Throws `file_corrupt` if the index contradicts the file.
   [[nodiscard]] std::string_view line(std::uint64_t index, line_cursor& cursor) const {
     const auto bytes = group(index);
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -60,8 +60,8 @@ inline void copy_non_temporal(std::byte* to, const std::byte* from, std::size_t 
 /// Returns true if `copy_non_temporal` is faster than `std::memcpy` for a ring of `ring_bytes`
 /// bytes that a single thread fills and no core reads. On a Xeon, the ratio of their times was 0.73
 /// to 0.88 if the ring was at least as large as the L2 cache of the core, and 0.95 to 1.07 for
-/// smaller rings (bench/results/2026-11-30-staging.txt). A cache of unknown size counts as empty. Returns false
-/// on processors other than x86-64, which were not measured.
+/// smaller rings (see bench/results/2026-11-30-staging.txt). A cache of unknown size counts as
+/// empty. Returns false on processors other than x86-64, which were not measured.
 [[nodiscard]] inline bool prefers_non_temporal(std::size_t ring_bytes) noexcept {
 #if defined(__x86_64__) && defined(_SC_LEVEL2_CACHE_SIZE)
   return static_cast<long long>(ring_bytes) >= ::sysconf(_SC_LEVEL2_CACHE_SIZE);
