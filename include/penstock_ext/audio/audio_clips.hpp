@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -25,8 +27,8 @@
 #include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/dataset.hpp>
 #include <penstock/order/random.hpp>
+#include <penstock_ext/blob/support/blob_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
-#include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/files/support/parallel_for.hpp>
 
 namespace penstock {
@@ -64,23 +66,22 @@ struct audio_options {
 
 namespace detail {
 
-/// An open audio file in memory. Not thread-safe.
+/// An open audio file. Not thread-safe.
 class audio_file {
  public:
   /// Opens `path`. Throws `file_unreadable`, and `file_format_error` if libsndfile does not support
   /// the file.
-  explicit audio_file(const std::string& path) : data_(path) {
+  explicit audio_file(const std::string& path)
+      : data_(path, "files are open while they are read: raise the limit (ulimit -n)"),
+        // Read first, so that no thread usually reads from a disk while it holds the mutex.
+        head_size_(data_.read_at(0, head_)) {
     static SF_VIRTUAL_IO calls{&audio_file::length, &audio_file::seek_to, &audio_file::read_bytes,
                                nullptr, &audio_file::tell};
-    // Touches the header, so that no thread reads from a disk while it holds the mutex.
-    const auto head = data_.bytes().first((std::min)(data_.bytes().size(), std::size_t{1} << 14));
-    for (std::size_t at = 0; at < head.size(); at += 1024) {
-      static_cast<void>(*const_cast<const volatile std::byte*>(&head[at]));
-    }
     // The library keeps the error of the last failed sf_open in static memory.
     static std::mutex opening;
     const std::lock_guard lock{opening};
     file_.reset(::sf_open_virtual(&calls, SFM_READ, &info_, this));
+    rethrow_problem();
     if (file_ == nullptr) reject(std::string{"libsndfile: "} + ::sf_strerror(nullptr));
     if (info_.seekable == 0 || info_.frames < 0 || info_.channels < 1 ||
         info_.frames > (std::numeric_limits<sf_count_t>::max)() / 2) {
@@ -97,7 +98,7 @@ class audio_file {
     return static_cast<std::size_t>(info_.channels);
   }
   [[nodiscard]] int sample_rate() const noexcept { return info_.samplerate; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return data_.bytes().size(); }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return data_.size(); }
 
   /// Reads interleaved frames, starting at frame `first`, until `out` is full. Floats are in [-1, 1]
   /// if the file has integers. If the file has floats, `int16_of` makes integers of them. Throws
@@ -122,6 +123,7 @@ class audio_file {
         found = ::sf_readf_short(file_.get(), out.data(), count);
       }
     }
+    rethrow_problem();
     if (found == count && ::sf_error(file_.get()) == SF_ERR_NO_ERROR) return;
     throw file_corrupt(data_.path(), at_, str_cat({count, " frames that start at frame ", first}),
                        std::string{"damaged data (libsndfile: "} + ::sf_strerror(file_.get()) +
@@ -157,21 +159,38 @@ class audio_file {
     const sf_count_t base = whence == SEEK_CUR ? tell(self) : whence == SEEK_END ? length(self) : 0;
     sf_count_t to = 0;
     if (__builtin_add_overflow(base, offset, &to) || to < 0) return -1;
-    file.at_ = static_cast<std::size_t>(to);
+    file.at_ = static_cast<std::uint64_t>(to);
     return to;
   }
   static sf_count_t read_bytes(void* out, sf_count_t count, void* self) noexcept {
     auto& file = *static_cast<audio_file*>(self);
-    const std::size_t left = file.bytes() - (std::min)(file.bytes(), file.at_);
-    const std::size_t size =
-        (std::min)(left, static_cast<std::size_t>((std::max)(count, sf_count_t{0})));
-    if (size != 0) std::memcpy(out, file.data_.bytes().data() + file.at_, size);
-    file.at_ += size;
-    return static_cast<sf_count_t>(size);
+    const std::uint64_t left = file.bytes() - (std::min)(file.bytes(), file.at_);
+    const auto size = static_cast<std::size_t>(
+        (std::min)(left, static_cast<std::uint64_t>((std::max)(count, sf_count_t{0}))));
+    if (size == 0) return 0;
+    std::size_t found = size;
+    if (file.at_ + size <= file.head_size_) {
+      std::memcpy(out, file.head_.data() + file.at_, size);
+    } else {
+      try {
+        found = file.data_.read_at(file.at_, {static_cast<std::byte*>(out), size});
+      } catch (...) {
+        file.problem_ = std::current_exception();
+        return 0;
+      }
+    }
+    file.at_ += found;
+    return static_cast<sf_count_t>(found);
+  }
+  void rethrow_problem() const {
+    if (problem_) std::rethrow_exception(problem_);
   }
 
-  mapped_file data_;
-  std::size_t at_ = 0;  // position of the next read in the file
+  shard_file data_;
+  std::array<std::byte, 4096> head_;  // the first bytes, which libsndfile reads in small pieces
+  std::size_t head_size_;
+  std::uint64_t at_ = 0;        // position of the next read in the file
+  std::exception_ptr problem_;  // the exception of a read
   SF_INFO info_{};
   std::unique_ptr<SNDFILE, close> file_;
 };
@@ -298,8 +317,8 @@ template <audio_value T>
 /// Tested with WAV and FLAC. Other formats are read as far as libsndfile can seek in them. A damaged
 /// FLAC frame throws. WAV has no checksums, so damaged values are not detected.
 ///
-/// Files are memory-mapped while they are read, and must not be truncated then. The sample origin
-/// (`origin_of`) contains the file and the clip, counted from 0. Movable. Reading is thread-safe.
+/// The sample origin (`origin_of`) contains the file and the clip, counted from 0. Movable. Reading
+/// is thread-safe.
 /// Opening files is serialized by a mutex, because `sf_open` writes to static memory.
 template <audio_value T>
 class audio_clips : public detail::concat_dataset<detail::part_list<detail::clips_of_file<T>>> {
