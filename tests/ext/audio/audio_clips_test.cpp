@@ -7,10 +7,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -269,6 +271,18 @@ std::size_t check_random_audio(const test::temp_dir& folder, std::uint32_t seed)
 }
 
 }  // namespace
+
+TEST_CASE("a file that is truncated after it was opened is an error", "[audio][fault:files-33]") {
+  const test::temp_dir folder;
+  const std::string path = audio_path(folder, "a.wav", tone(8000, 1));
+  ps::detail::audio_file file{path};
+  std::filesystem::resize_file(path, 9000);
+  pcm values(4000);
+  file.read(0, std::span{values});
+  const pcm all = tone(8000, 1);
+  CHECK(values == pcm(all.begin(), all.begin() + 4000));
+  CHECK_THROWS_AS(file.read(2000, std::span{values}), ps::file_corrupt);
+}
 
 TEST_CASE("floats of a file become the nearest 16-bit integers", "[audio]") {
   const test::temp_dir folder;
