@@ -251,6 +251,10 @@ TEST_CASE("invalid sharding options are rejected by name", "[order][promise:hone
         "global_batch: must be a multiple of the world of 2, but is 18446744073709551615, which "
         "leaves "
         "1: take 18446744073709551614");
+  CHECK(problem_of({.world = 7, .global_batch = ~std::size_t{0}}) ==
+        "global_batch: must be a multiple of the world of 7, but is 18446744073709551615, which "
+        "leaves "
+        "1: take 18446744073709551614");
   CHECK(problem_of({.rank = 3, .world = 4, .global_batch = 8}) == "none");
   CHECK(problem_of({.world = 4, .global_batch = 104, .remainder = ps::remainder_policy::drop}) ==
         "global_batch: 104 is above the 100 samples of an epoch, and remainder_policy::drop leaves "

@@ -153,12 +153,13 @@ class sharded {
     if (global_batch == 0) throw_option_error("global_batch", {"must be at least 1, but is 0"});
     if (const std::size_t rest = global_batch % ranks; rest != 0) {
       const std::size_t below = global_batch - rest;
-      const std::size_t above = below + ranks;  // 0 if the sum overflows to exactly 0
+      const std::size_t above = below + ranks;
+      const bool has_above = above > below;  // false if the sum overflows
       throw_option_error(
           "global_batch",
           {"must be a multiple of the world of ", world, ", but is ", global_batch,
            ", which leaves ", rest, ": take ", below == 0 ? "" : std::to_string(below),
-           below == 0 || above == 0 ? "" : " or ", above == 0 ? "" : std::to_string(above)});
+           below == 0 || !has_above ? "" : " or ", has_above ? std::to_string(above) : ""});
     }
     if constexpr (detail::sampler_of_steps<Sampler>) {
       const std::size_t step = all_.step_size();
