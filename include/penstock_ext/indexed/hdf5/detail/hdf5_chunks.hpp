@@ -41,8 +41,8 @@ struct hdf5_buffer {
   std::size_t size;
 };
 
-/// A pool of decompressors of libdeflate, which keep tables that small chunks need most. A pointer
-/// is null until its first use.
+/// A pool of decompressors of libdeflate, because creating a decompressor for each
+/// small chunk is slow. A pointer is null until its first use.
 using deflate_pool = state_pool<std::shared_ptr<::libdeflate_decompressor>>;
 
 /// Decompresses LZF data into `out`. Returns the number of bytes written, or nothing if the data is
