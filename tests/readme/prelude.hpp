@@ -87,6 +87,11 @@
 #ifdef PENSTOCK_PAGES_AUDIO
 #include <penstock_ext/audio/audio_clips.hpp>
 #endif
+#ifdef PENSTOCK_PAGES_TORCH
+#include <torch/torch.h>
+
+#include <penstock_ext/interop/torch/torch.hpp>
+#endif
 #ifdef PENSTOCK_PAGES_HDF5
 #include <penstock_ext/indexed/hdf5/hdf5_dataset.hpp>
 #endif
