@@ -187,6 +187,8 @@ template <class Images, class Labels>
 void train_step(const Images&, const Labels&) {}
 template <class Images, class Labels>
 void train_step(const Images&, const Labels&, ps::cuda_stream_ref) {}
+template <class Images, class Labels>
+void train_step(Images*, Labels*, std::size_t) {}
 template <class Images>
 void show(const Images&, ps::cuda_stream_ref) {}
 template <class Images>
