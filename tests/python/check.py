@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
 """Tests the installed module of examples/python: the arrays that a Python loop receives and may
-keep, and the errors. Uses numpy, and PyTorch and JAX if they are installed."""
+keep, the errors, and the program of docs/python.md. Uses numpy, and PyTorch and JAX if they are
+installed."""
 
 import importlib.util
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -11,6 +13,7 @@ import sys
 import tempfile
 import threading
 import unittest
+from pathlib import Path
 
 import numpy as np
 import patterns
@@ -101,6 +104,19 @@ class Values(unittest.TestCase):
         for _ in range(20):
             next(batches)
         np.testing.assert_array_equal(np.asarray(x), expected(np.asarray(label)))
+
+
+class Page(unittest.TestCase):
+    def test_programs_of_the_page_print_what_it_says(self):
+        page = Path(__file__).resolve().parents[2] / "docs/python.md"
+        block = r"^```python program\n(.*?)^```\n+```text\n(.*?)^```$"
+        programs = re.findall(block, page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        self.assertNotEqual(programs, [])
+        for program, output in programs:
+            ran = subprocess.run(
+                [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+            )
+            self.assertEqual((ran.returncode, ran.stdout, ran.stderr), (0, output, ""))
 
 
 class Limits(unittest.TestCase):

@@ -14,6 +14,7 @@ The words after the language of the fence mean:
     cpp excerpt FILE       lines of FILE; a line "// ..." replaces omitted lines
     text output FILE       the output of the program FILE, which readme/outputs compares
     python                 must parse
+    python program         a whole program, which tests/python/check.py runs
 
 A table below `<!-- options: TYPE -->`, or `<!-- options: TYPE with jpeg -->` if the type needs a
 component, lists the members of an options aggregate: the first cell of a row is `.name`, the cell under "default" its default value, as C++ or empty. It becomes an
@@ -120,6 +121,8 @@ def source_of(root, only):
         for number, language, words, lines in blocks_of(page):
             at = f"{short}:{number}"
             if language == "python":
+                if words not in ([], ["program"]):
+                    raise Problem(f"{at}: unknown kind of block: `python {' '.join(words)}`")
                 try:
                     ast.parse("\n".join(lines))
                 except SyntaxError as error:
