@@ -13,8 +13,10 @@
   of comments. In a file with `namespace before` and `namespace after`, they are the lines of one of
   them: of `before` for the first link of a table row, and of `after` for the second.
 - A text in docs/troubleshooting.md that is quoted from the library is in its headers.
-- A guide has code in its first 25 lines, and ends with the section "Limits". All pages of docs/ are
-  guides except REFERENCES.
+- The first C++ or Python code of a guide begins in its first 25 lines. It is a whole program of
+  fewer than 40 lines that a test runs. The program, or the text up to 20 lines after it, names a
+  header and a CMake target. A guide ends with the section "Limits". All pages of docs/ are guides
+  except REFERENCES.
 """
 
 import json
@@ -147,15 +149,42 @@ def text_problems(root, text):
                 yield f"no header says: {part}"
 
 
-def guide_problems(text):
-    code = re.search(r"^```(cpp|python)", text, re.MULTILINE)
-    if not code or text.count("\n", 0, code.start()) >= 25:
+def is_whole_program(words, body):
+    """Returns true if a test runs these lines as a program (see tests/readme/code_blocks.py)."""
+    if words[0] == "python":
+        return words[1:] == ["program"]
+    return "fragment" not in words and "int main(" in body and "// ..." not in body
+
+
+def guide_problems(text, targets):
+    first = re.search(r"^```((?:cpp|python)\b.*)\n((?:.*\n)*?)```$", text, re.MULTILINE)
+    begin = text.count("\n", 0, first.start()) + 1 if first else 0
+    lines = first[2].count("\n") if first else 0
+    if not first or begin > 25:
         yield "a guide has a program in its first 25 lines"
+    elif not is_whole_program(first[1].split(), first[2]):
+        yield f"a guide begins with a whole program, not with lines of one: ```{first[1]}"
+    elif lines >= 40:
+        yield f"the first program of a guide has fewer than 40 lines, not {lines}"
+    else:
+        near = "\n".join(text.splitlines()[: begin + lines + 21])
+        if not re.search(r"\w\.(?:hpp|cuh)\b", near):
+            yield "a guide names its header at its first program"
+        if not targets & set(re.findall(r"`(penstock::\w+)`", FENCE.sub("", near))):
+            yield "a guide names its CMake target at its first program"
     if not (sections := re.findall(r"^## (.*)$", text, re.MULTILINE)) or sections[-1] != "Limits":
         yield "a guide ends with the section Limits"
 
 
+def targets_of(root):
+    """Returns the CMake targets in the table of docs/install.md."""
+    text = (root / "docs/install.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`penstock::.*?) \|", text, re.MULTILINE)
+    return {target for row in rows for target in re.findall(r"`(penstock::\w+)`", row)}
+
+
 def problems_of(root):
+    targets = targets_of(root)
     for page in pages_of(root):
         text = page.read_text(encoding="utf-8")
         short = page.relative_to(root).as_posix()
@@ -164,7 +193,7 @@ def problems_of(root):
         if ours:
             problems += form_problems(text)
         if short.startswith("docs/") and page.stem not in REFERENCES:
-            problems += guide_problems(text)
+            problems += guide_problems(text, targets)
         if short == "README.md":
             lines, words = len(text.splitlines()), len(text.split())
             if lines > 120 or words > 900:
