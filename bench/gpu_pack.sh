@@ -77,7 +77,7 @@ fi
 generator=()
 if command -v ninja >/dev/null && [ ! -e "$build/CMakeCache.txt" ]; then generator=(-G Ninja); fi
 targets=(penstock_gpu_tests penstock_gpu_torch penstock_mlp_gpu_tests penstock_cuda_transfer_bench
-  penstock_cuda_graph_wait_bench penstock_cuda_narrowed_bench penstock_mlp_bench penstock_mlp)
+  penstock_cuda_graph_wait_bench penstock_mlp_bench penstock_mlp)
 # shellcheck disable=SC2086
 cmake -S "$root" -B "$build" "${generator[@]}" "${launchers[@]}" -DCMAKE_BUILD_TYPE=Release \
   "-DCMAKE_CUDA_ARCHITECTURES=$architectures" "-DCMAKE_CXX_FLAGS=-march=$march" \

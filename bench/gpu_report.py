@@ -14,7 +14,7 @@ import statistics
 import sys
 
 # The steps of benchmarks that write rows, in the order of the report.
-BENCHES = ("results", "graph-wait", "bulk", "registered", "transfer", "narrowed")
+BENCHES = ("results", "graph-wait", "bulk", "registered", "transfer")
 ACCEPTED = ("passed", "absent", "left out")  # absent: a peer; left out: on request
 SAME = "All loops had the same losses and parameters"  # the main example's line if its results agree
 

@@ -6,9 +6,9 @@
 # The order is: facts of the machine and a smoke test of seconds; the tests labelled gpu, tensors of
 # PyTorch over a feed's batches, the MLP's kernels compared with the CPU device, NCCL as a world of
 # one; the tests and kernels under compute-sanitizer; the measurements that have an aim, each in
-# turns with its variants; the other measurements of transfers, and narrowed transfers;
-# the MLP in its four modes; PyTorch if it is installed; and then the two steps that may upset a GPU
-# (a held kernel, a kernel that faults).
+# turns with its variants; the other measurements of transfers; the MLP in its four modes; PyTorch
+# if it is installed; and then the two steps that may upset a GPU (a held kernel, a kernel that
+# faults).
 #
 #   bash bench/gpu_report.sh OUT                 builds what is not built, then measures
 #   bash bench/gpu_report.sh --build             only builds: minutes, also without a GPU
@@ -167,7 +167,7 @@ step() {
 # ---- programs ------------------------------------------------------------------------------------
 
 targets=(penstock_gpu_tests penstock_gpu_torch penstock_mlp_gpu_tests penstock_cuda_transfer_bench
-  penstock_cuda_graph_wait_bench penstock_cuda_narrowed_bench penstock_mlp_bench penstock_mlp)
+  penstock_cuda_graph_wait_bench penstock_mlp_bench penstock_mlp)
 [[ $without == *" nccl "* ]] || targets+=(penstock_nccl_on_gpu)
 
 # program NAME: prints the path of the program or loadable library, or a nonexistent path if there
@@ -225,7 +225,6 @@ tests=$(program penstock_gpu_tests)
 mlp_tests=$(program penstock_mlp_gpu_tests)
 transfer=$(program penstock_cuda_transfer_bench)
 graph_wait=$(program penstock_cuda_graph_wait_bench)
-narrowed=$(program penstock_cuda_narrowed_bench)
 nccl=$(program penstock_nccl_on_gpu)
 nvimgcodec=$(program penstock_nvimgcodec_gpu_tests)
 mlp=$(program penstock_mlp_bench)
@@ -367,11 +366,10 @@ step example 6 example "$example" --device cuda --workers 8
 step example-augment 9 example "$example" --device cuda --workers 8 --augment
 
 other=()
-for group in versions tiny loaders "zero copy" fed; do
+for group in versions tiny loaders fed; do
   other+=(--group "$group")
 done
 rows transfer 22 "$transfer" "${other[@]}"
-rows narrowed 4 "$narrowed"
 
 wide=()
 [ $with_cublas = yes ] || wide=(--kernels fused)

@@ -8,12 +8,12 @@
 #   bash bench/run.sh --compare            also the loaders of PyTorch and others: downloads them
 #   bash bench/run.sh --out DIR            writes the results there instead of to bench/results
 #
-# Names: batch_queue_bench and so on, one for each bench/*_bench.cpp; instructions, compile_cost,
-# mlp, mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json and .md: see bench/README.md.
+# Names: batch_queue_bench and so on, one for each bench/*_bench.cpp; compile_cost, mlp,
+# mlp_augment, compare. Writes DIR/<date>-<cpu>-<commit>.json and .md: see bench/README.md.
 #
 # If a program fails, the failure is recorded in the results and the next program runs. Exit status:
-# 0 if no program failed, 1 if a program failed, 2 for invalid arguments. A skipped program (for
-# example because valgrind is missing) is not a failure.
+# 0 if no program failed, 1 if a program failed, 2 for invalid arguments. A skipped program is not a
+# failure.
 #
 # Environment: CXX is the compiler. PENSTOCK_JOBS is the number of parallel jobs. MNIST_DIR is the
 # folder of the MNIST files. PENSTOCK_COMMIT identifies the sources if git is missing.
@@ -36,7 +36,7 @@ benches=()
 for file in "$root"/bench/*_bench.cpp; do
   if [ -e "$file" ]; then benches+=("$(basename "$file" .cpp)"); fi
 done
-known=("${benches[@]}" instructions compile_cost mlp mlp_augment compare)
+known=("${benches[@]}" compile_cost mlp mlp_augment compare)
 is_known() { printf '%s\n' "${known[@]}" | grep -qxF -e "$1"; }
 
 only=()
@@ -142,7 +142,6 @@ for name in "${run[@]}"; do step "$name" "build/bench/bench/penstock_$name" --js
 mlp_command=(build/bench/bench/mlp/penstock_mlp_bench --device host --repeat 7 --json JSON)
 if wanted mlp; then step mlp "${mlp_command[@]}"; fi
 if wanted mlp_augment; then step mlp_augment "${mlp_command[@]}" --augment; fi
-if wanted instructions; then step instructions bash bench/instructions.sh --json JSON; fi
 if wanted compile_cost; then step compile_cost python3 bench/compile_cost.py --json JSON; fi
 if wanted compare; then step compare bash bench/compare.sh --json JSON; fi
 

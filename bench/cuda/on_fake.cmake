@@ -3,7 +3,7 @@
 # The programs make all their calls, but their numbers have no meaning.
 # penstock_cuda_<name>_bench_on_fake. The environment variable PENSTOCK_FAIL_CALL=<function>:<k>
 # makes the k-th call of a function fail once.
-foreach(name IN ITEMS transfer narrowed graph_wait)
+foreach(name IN ITEMS transfer graph_wait)
   set(target penstock_cuda_${name}_bench_on_fake)
   add_executable(${target})
   fake_cuda_translate(${target} "${CMAKE_CURRENT_LIST_DIR}/${name}_bench.cu" ${name}_bench.cpp)

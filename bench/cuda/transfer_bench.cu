@@ -108,6 +108,25 @@ struct ready_feed {
 };
 
 using slab = ps::detail::slab<ps::cuda_device>;
+using measured = std::function<double()>;
+
+/// Registered memory that has its own pages, because the runtime rejects memory that shares a page
+/// with registered memory.
+struct registered_pages {
+  struct free_pages {
+    void operator()(std::byte* pages) const { ::operator delete(pages, std::align_val_t{4096}); }
+  };
+
+  registered_pages(const ps::cuda_device& device, std::size_t at_least)
+      : bytes((at_least + 4095) / 4096 * 4096),
+        data(static_cast<std::byte*>(::operator new(bytes, std::align_val_t{4096}))),
+        locked(device, std::span{data.get(), bytes}) {
+    std::fill_n(data.get(), bytes, std::byte{1});
+  }
+  std::size_t bytes;
+  std::unique_ptr<std::byte, free_pages> data;
+  ps::registered_memory<ps::cuda_device> locked;
+};
 
 void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
@@ -118,71 +137,32 @@ void bandwidth(const ps::cuda_device& device, bench::rows& out, bool quick) {
     std::uint64_t count = std::max<std::uint64_t>(6, (std::uint64_t{1} << 30) / bytes);
     count = std::min<std::uint64_t>(count, quick ? 10 : 4000);
     const slab there{device, ring, ps::detail::memory_kind::device};
-
-    const auto loop = [&](const std::byte* from) {
-      return plain_loop(from, there.data(), bytes, count, stream.get());
-    };
-    // The memory lives as long as the function that `prepare` returns.
-    const auto of_slab = [&](ps::detail::memory_kind kind) {
-      return std::make_shared<slab>(device, ring, kind, padded(bytes));
-    };
-    // Has its own pages, because the runtime rejects memory that shares a page with registered
-    // memory.
-    const auto registered = [&] {
-      static constexpr auto page = std::align_val_t{4096};
-      const std::size_t pages = (ring + 4095) / 4096 * 4096;
-      const std::shared_ptr<std::byte> memory{
-          static_cast<std::byte*>(::operator new(pages, page)),
-          [](std::byte* data) { ::operator delete(data, page); }};
-      std::fill_n(memory.get(), pages, std::byte{1});
-      auto locked = std::make_shared<ps::registered_memory<ps::cuda_device>>(
-          device, std::span{memory.get(), pages});
-      return std::pair{memory, std::move(locked)};
-    };
-    const auto fed = [&](const std::byte* data, auto memory) {
+    // The memory lives as long as the returned function.
+    const auto fed = [&](const std::byte* data, auto memory) -> measured {
       auto one = std::make_shared<ready_feed>(device, stream, data, bytes, count);
-      return std::function<double()>{
-          [&device, &stream, memory, one] { return feed_loop(device, stream, one->feed); }};
+      return [&, memory, one] { return feed_loop(device, stream, one->feed); };
     };
     const double moved = static_cast<double>(bytes) * static_cast<double>(count) * 1e-9;
-    out.compare(
-        "bandwidth", static_cast<double>(bytes), quick ? 1 : 5, "GB/s",
-        {{"loop, cudaHostAlloc",
-          [&] {
-            auto memory = std::make_shared<plain_pinned>(ring);
-            return std::function<double()>{[memory, loop] { return loop(memory->data); }};
-          }},
-         {"loop, pageable",
-          [&] {
-            auto memory = of_slab(ps::detail::memory_kind::pageable);
-            return std::function<double()>{[memory, loop] { return loop(memory->data()); }};
-          }},
-         {"loop, registered",
-          [&] {
-            auto memory = registered();
-            return std::function<double()>{[memory, loop] { return loop(memory.first.get()); }};
-          }},
-         {"loop, our slab",
-          [&] {
-            auto memory = of_slab(ps::detail::memory_kind::pinned);
-            return std::function<double()>{[memory, loop] { return loop(memory->data()); }};
-          }},
-         {"transfer, pinned",
-          [&] {
-            auto memory = of_slab(ps::detail::memory_kind::pinned);
-            return fed(memory->data(), memory);
-          }},
-         {"transfer, pageable",
-          [&] {
-            auto memory = of_slab(ps::detail::memory_kind::pageable);
-            return fed(memory->data(), memory);
-          }},
-         {"transfer, registered",
-          [&] {
-            auto memory = registered();
-            return fed(memory.first.get(), memory);
-          }}},
-        [&](double seconds) { return moved / seconds; });
+    out.compare("bandwidth", static_cast<double>(bytes), quick ? 1 : 5, "GB/s",
+                {{"loop, cudaHostAlloc",
+                  [&]() -> measured {
+                    auto memory = std::make_shared<plain_pinned>(ring);
+                    return [&, memory] {
+                      return plain_loop(memory->data, there.data(), bytes, count, stream.get());
+                    };
+                  }},
+                 {"transfer, pinned",
+                  [&] {
+                    constexpr auto pinned = ps::detail::memory_kind::pinned;
+                    auto memory = std::make_shared<slab>(device, ring, pinned, padded(bytes));
+                    return fed(memory->data(), memory);
+                  }},
+                 {"transfer, registered",
+                  [&] {
+                    auto memory = std::make_shared<registered_pages>(device, ring);
+                    return fed(memory->data.get(), memory);
+                  }}},
+                [&](double seconds) { return moved / seconds; });
   }
 }
 
@@ -200,7 +180,7 @@ void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
     must(cudaMemsetAsync(there.data(), 1, there.bytes(), stream.get()));
     const int count = quick ? 6 : 100;
     const auto copies = [&](std::byte* to, const std::byte* from, cudaMemcpyKind kind) {
-      return std::function<double()>{[&, to, from, kind] {
+      return measured{[&, to, from, kind] {
         const auto begin = clock_type::now();
         for (int i = 0; i < count; ++i) {
           const std::size_t at = static_cast<std::size_t>(i) % slots * padded(bytes);
@@ -214,7 +194,7 @@ void download(const ps::cuda_device& device, bench::rows& out, bool quick) {
       const ps::batch_layout<result_bytes> layout{{{bytes}}, 1};
       auto way = std::make_shared<ps::results<result_bytes, ps::cuda_device>>(
           device, stream, layout, [](const auto&) {}, options);
-      return std::function<double()>{[&, way] {
+      return measured{[&, way] {
         const auto begin = clock_type::now();
         for (int i = 0; i < count; ++i) {
           const auto number = static_cast<std::uint64_t>(i);
@@ -262,7 +242,7 @@ void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const slab there{device, bytes, ps::detail::memory_kind::device};
   std::vector<std::byte> here(bytes, std::byte{1});
   const auto copied = [&](const std::byte* from, const std::shared_ptr<plain_pinned>& memory) {
-    return std::function<double()>{[&, from, memory] {
+    return measured{[&, from, memory] {
       const auto begin = clock_type::now();
       must(cudaMemcpy(there.data(), from, bytes, cudaMemcpyHostToDevice));
       return bench::seconds_since(begin);
@@ -274,7 +254,7 @@ void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
     ps::bulk_options how{.workers = workers};
     if (quick) how.piece_bytes = 64 << 10;
     auto by = std::make_shared<copier>(device, how);
-    return std::function<double()>{[by, begin_on] {
+    return measured{[by, begin_on] {
       const auto begin = clock_type::now();
       begin_on(*by).wait();
       return bench::seconds_since(begin);
@@ -305,18 +285,6 @@ void bulk(const ps::cuda_device& device, bench::rows& out, bool quick) {
   ways.push_back({"download, 4 workers", [&] { return moved(4, download); }});
   out.compare("bulk", static_cast<double>(bytes), quick ? 1 : 3, "GB/s", ways,
               [&](double seconds) { return static_cast<double>(bytes) * 1e-9 / seconds; });
-}
-
-bench::measurement in_us(bench::measurement seconds, std::uint64_t count = 1) {
-  seconds.value = seconds.value / static_cast<double>(count) * 1e6;
-  return seconds;
-}
-
-/// Returns the floor for running both concurrently, which is the longer time, or 0 (no floor) if
-/// either was not measured.
-double longer_of(const bench::measurement& one, const bench::measurement& other) {
-  if (!one.failed.empty() || !other.failed.empty()) return 0;
-  return std::max(one.value, other.value);
 }
 
 /// Makes the calls for a batch by hand: a wait, a copy, a record, a wait and a record. Returns the
@@ -355,55 +323,6 @@ struct small_digits {
 
   std::uint64_t count = 60'000;
 };
-
-/// Sums the bytes at `from`. Each thread sums a part of them.
-__global__ void add_up(const std::uint8_t* from, std::size_t bytes, unsigned* sums) {
-  const std::size_t threads = std::size_t{gridDim.x} * blockDim.x;
-  const std::size_t thread = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  unsigned sum = 0;
-  for (std::size_t i = thread; i < bytes; i += threads) sum += from[i];
-  sums[thread] = sum;
-}
-
-/// A loader of digits, and a feed over it.
-struct loaded_feed {
-  static constexpr std::size_t batch_size = 1024;
-
-  loaded_feed(const ps::cuda_device& device, const ps::cuda_stream& stream, ps::zero_copy_use how)
-      : loader(small_digits{}, ps::sequential{}, device, {.batch_size = batch_size, .workers = 4}),
-        feed(loader, stream, {.tuning = {.zero_copy = how}}) {}
-  ps::loader<small_digits, ps::sequential, ps::cuda_device> loader;
-  ps::transfer<ps::loader<small_digits, ps::sequential, ps::cuda_device>&> feed;
-};
-
-/// Measures steps that read each byte of their batch once, either from a copy or from the host
-/// slot.
-void zero_copy(const ps::cuda_device& device, bench::rows& out, bool quick) {
-  const auto stream = device.make_stream();
-  const std::uint64_t count = quick ? 2 : 58;
-  constexpr unsigned blocks = 64;
-  constexpr unsigned threads = 256;
-  const slab sums{device, blocks * threads * sizeof(unsigned), ps::detail::memory_kind::device};
-  const auto fed = [&](ps::zero_copy_use how) {
-    auto one = std::make_shared<loaded_feed>(device, stream, how);
-    return std::function<double()>{[&, one] {
-      const auto begin = clock_type::now();
-      for (const auto& batch : one->feed.epoch(0)) {
-        const auto images = ps::get<"image">(batch);
-        add_up<<<blocks, threads, 0, stream.get()>>>(images.data(), images.size(),
-                                                     reinterpret_cast<unsigned*>(sums.data()));
-        must(cudaGetLastError());
-        if (batch.number() + 1 == count) break;
-      }
-      must(cudaStreamSynchronize(stream.get()));
-      return bench::seconds_since(begin);
-    }};
-  };
-  out.compare("zero copy", 785.0 * loaded_feed::batch_size, quick ? 1 : 9, "us/batch",
-              {{"copied", [&] { return fed(ps::zero_copy_use::never); }},
-               {"in the host slots", [&] { return fed(ps::zero_copy_use::always); }}},
-              [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
-}
 
 /// Measures the time that the consumer thread spends on a batch that is ready.
 void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
@@ -470,71 +389,45 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// Measures steps of a modeled length, on batches from a feed and on a batch that stays in place,
-/// and the idle time of the stream.
+/// Measures steps of a modeled length on batches from a feed. The floor is the same steps on a
+/// batch that stays in place.
 void fed_steps(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   const std::size_t bytes = std::size_t{256} << 10;
   const std::uint64_t count = quick ? 10 : 500;
   const slab host{device, padded(bytes) * slots, ps::detail::memory_kind::pinned};
-  const slab there{device, padded(bytes) * slots, ps::detail::memory_kind::device};
+  const auto timed = [&](const auto& steps) {
+    const auto begin = clock_type::now();
+    steps();
+    must(cudaStreamSynchronize(stream.get()));
+    return bench::seconds_since(begin);
+  };
   for (const std::uint64_t nanoseconds : {std::uint64_t{10'000}, std::uint64_t{50'000}}) {
-    const std::string of = std::to_string(nanoseconds / 1000) + " us";
+    const std::string of = ", steps of " + std::to_string(nanoseconds / 1000) + " us";
     const auto step = [&, nanoseconds] { keep_busy(stream.get(), nanoseconds); };
-    const auto found = bench::in_turns(
-        quick ? 1 : 9,
-        {{"resident",
-          [&] {
-            return [&] {
-              const auto begin = clock_type::now();
-              for (std::uint64_t i = 0; i < count; ++i) step();
-              must(cudaStreamSynchronize(stream.get()));
-              return bench::seconds_since(begin);
-            };
-          }},
-         {"copies",
-          [&] {
-            return
-                [&] { return plain_loop(host.data(), there.data(), bytes, count, stream.get()); };
-          }},
-         {"fed", [&] {
-            auto one = std::make_shared<ready_feed>(device, stream, host.data(), bytes, count);
-            return [&, one] {
-              const auto begin = clock_type::now();
-              for (auto& batch : one->feed.epoch(0)) {
-                static_cast<void>(batch);
-                step();
-              }
-              must(cudaStreamSynchronize(stream.get()));
-              return bench::seconds_since(begin);
-            };
-          }}});
-    const auto resident = in_us(found[0], count);
-    const auto copies = in_us(found[1], count);
-    const auto fed = in_us(found[2], count);
-    const auto size = static_cast<double>(bytes);
-    out.add("fed", "resident, steps of " + of, size, resident, "us/batch");
-    out.add("fed", "copies alone, beside steps of " + of, size, copies, "us/batch");
-    out.add("fed", "fed, steps of " + of, size, fed, "us/batch", longer_of(resident, resident));
-    out.add("fed", "fed, max(copy, step) as floor, " + of, size, fed, "us/batch",
-            longer_of(resident, copies));
-    auto source = ready(device, host.data(), bytes, count * (quick ? 16 : 4));
-    ps::transfer feed{source, stream, {.depth = slots, .instrumentation = {.time_device = true}}};
-    for (auto& batch : feed.epoch(0)) {
-      static_cast<void>(batch);
-      step();
-    }
-    device.synchronize(ps::cuda_stream_ref{stream});
-    const ps::device_stats said = feed.stats().device;
-    const auto timed = [&](const std::string& name, std::chrono::nanoseconds all) {
-      bench::measurement row;
-      row.value = 1e-3 * static_cast<double>(all.count()) /
-                  static_cast<double>(std::max<std::uint64_t>(1, said.batches));
-      if (said.batches == 0) row.failed = "the device's clock has reported nothing";
-      out.add("fed", name + of, size, row, "us");
-    };
-    timed("idle before a step of ", said.idle);
-    timed("copy beside steps of ", said.copy);
+    out.compare("fed", static_cast<double>(bytes), quick ? 1 : 9, "us/batch",
+                {{"resident" + of,
+                  [&] {
+                    return [&] {
+                      return timed([&] {
+                        for (std::uint64_t i = 0; i < count; ++i) step();
+                      });
+                    };
+                  }},
+                 {"fed" + of,
+                  [&] {
+                    auto one =
+                        std::make_shared<ready_feed>(device, stream, host.data(), bytes, count);
+                    return [&, one] {
+                      return timed([&] {
+                        for (auto& batch : one->feed.epoch(0)) {
+                          static_cast<void>(batch);
+                          step();
+                        }
+                      });
+                    };
+                  }}},
+                [&](double seconds) { return seconds / static_cast<double>(count) * 1e6; });
   }
 }
 
@@ -555,7 +448,6 @@ int main(int argc, char** argv) {
     out.group("versions", [&] { versions(out); });
     out.group("tiny", [&] { tiny_batches(device, out, quick); });
     out.group("loaders", [&] { loaders(device, out, quick); });
-    out.group("zero copy", [&] { zero_copy(device, out, quick); });
     out.group("fed", [&] { fed_steps(device, out, quick); });
     out.group("bandwidth", [&] { bandwidth(device, out, quick); });
     out.group("download", [&] { download(device, out, quick); });

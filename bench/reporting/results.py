@@ -131,7 +131,7 @@ def bound_of(goal):
 
 
 def value_of(goal):
-    value = goal.get("ratio", goal.get("difference"))
+    value = goal.get("ratio")
     return value if isinstance(value, (int, float)) else None
 
 

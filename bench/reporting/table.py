@@ -24,7 +24,7 @@ def goal_rows(goals):
             goal["name"],
             goal["floor"],
             goal.get("compares", ""),
-            "-" if value is None else f"{value:.3f}" if "ratio" in goal else number(value),
+            "-" if value is None else f"{value:.3f}",
             f"{bound[0]} {bound[1]:g}" if bound else "-",
             f"**{verdict}**" if "missed" in verdict or "noisy" in verdict else verdict,
         )
@@ -50,11 +50,6 @@ def row_cells(row):
         f"{key} {number(median_of(row, key))}"
         for key in row.get("counters") or {}
         if median_of(row, key) is not None
-    ]
-    more += [
-        f"{key.replace('_', ' ')} {number(value)}"
-        for key, value in row.items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and key != "repetitions"
     ]
     return (
         row["name"],

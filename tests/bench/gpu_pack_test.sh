@@ -18,8 +18,7 @@ rm -rf "${folder:?}"
 mkdir -p "$folder"
 # The programs are only started, so they need not be fast.
 export CMAKE_ARGS="-DCMAKE_CXX_FLAGS_RELEASE=-O0 -DCMAKE_CUDA_FLAGS_RELEASE=-O0 ${CMAKE_ARGS:-}"
-programs=(penstock_cuda_transfer_bench penstock_cuda_narrowed_bench
-  penstock_cuda_graph_wait_bench penstock_gpu_torch)
+programs=(penstock_cuda_transfer_bench penstock_cuda_graph_wait_bench penstock_gpu_torch)
 if bash "$root/bench/gpu_pack.sh" "$folder/none" --build "$folder/build" --only penstock_none \
   2>"$folder/log"; then
   fail "a program of no such name was packed"
@@ -39,7 +38,7 @@ for program in "$folder"/elsewhere/bin/*; do
     *) cat "$folder/log" && fail "${program##*/} ends with status $status" ;;
   esac
 done
-[ $count -eq 3 ] || fail "$count programs in the pack"
+[ $count -eq 2 ] || fail "$count programs in the pack"
 [ -e "$folder/elsewhere/lib/penstock_gpu_torch.so" ] || fail "no library for Python in the pack"
 
 if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
