@@ -7,20 +7,14 @@
 // by piece with another thread. `steps` is the computing time of a piece; with 0, a piece returns
 // immediately. penstock: a claim_cursor. Peer: oneTBB's parallel_for with a grain of one piece and
 // simple_partitioner, which also distributes single pieces. Floor: the loop on a single thread.
-//
-// idle: the CPU time that idle threads use in 100 ms, starting 1 ms after their last work; this is
-// the displayed time. The floor is a spinning thread, so the ratio is the fraction of a core in
-// use.
 
 #include <benchmark/benchmark.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -37,7 +31,6 @@
 #include <penstock/threads/support/waitable_counter.hpp>
 #include <penstock/threads/worker_pool.hpp>
 
-#include "support/cpu_seconds.hpp"
 #include "support/program.hpp"
 
 namespace {
@@ -51,8 +44,6 @@ namespace ps = penstock;
   for (std::uint32_t step = 0; step < steps; ++step) value = value * 1664525U + 1013904223U;
   benchmark::DoNotOptimize(value);
 }
-
-// ---- ranges of indices
 
 // A loop over indices whose work the caller shares with the threads of a pool, in the same way as
 // workers share a batch. A range corresponds to a batch, and a piece to a chunk. Only one thread at
@@ -195,39 +186,6 @@ void range_tbb(benchmark::State& state, const range_shape&) {
 }
 #endif
 
-// ---- idle threads
-
-// The time of an iteration is the CPU time of the whole process while this thread sleeps.
-void measure_idle(benchmark::State& state) {
-  constexpr std::chrono::milliseconds span{100};
-  for (auto _ : state) {
-    std::this_thread::sleep_for(std::chrono::milliseconds{1});
-    const double before = bench::cpu_seconds(CLOCK_PROCESS_CPUTIME_ID);
-    const auto begin = std::chrono::steady_clock::now();
-    std::this_thread::sleep_for(span);
-    const double burnt = bench::cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - before;
-    const std::chrono::duration<double> lasted = std::chrono::steady_clock::now() - begin;
-    state.SetIterationTime(burnt);
-    state.counters["idle_cpu_ms_per_s"] = 1e3 * burnt / lasted.count();
-  }
-}
-
-void idle_cursor(benchmark::State& state) {
-  shared_loop loop{4, 1000, 0};
-  loop();
-  measure_idle(state);
-}
-
-void idle_spinning(benchmark::State& state) {
-  std::atomic<bool> ended{false};
-  std::thread burner{[&ended] {
-    while (!ended.load(std::memory_order_relaxed)) ps::detail::std_atomics::pause();
-  }};
-  measure_idle(state);
-  ended = true;
-  burner.join();
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -244,8 +202,5 @@ int main(int argc, char** argv) {
     goals.push_back({cursor, add("range/floor_loop", floor_loop), time_at_most});
     goals.push_back({cursor, add("range/tbb", range_tbb), time_at_most, 2.0});
   }
-  bench::add_once("idle/spinning", idle_spinning);
-  bench::add_once("idle/cursor", idle_cursor);
-  goals.push_back({"idle/cursor", "idle/spinning", time_at_most, 0.01});
   return bench::run(argc, argv, "worker_pool_bench", goals);
 }

@@ -11,6 +11,7 @@
 // its row contains the reason, and the other rows are not affected.
 
 #include <cuda_runtime.h>
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -30,7 +31,6 @@
 #include <penstock_ext/bulk/bulk_copier.hpp>
 #include <penstock_ext/results/results.hpp>
 
-#include "../support/cpu_seconds.hpp"
 #include "../support/ready_source.hpp"
 #include "program.hpp"
 #include "rows.hpp"
@@ -363,6 +363,13 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
+/// Returns the processor time of the calling thread. Other programs on the machine do not add to it.
+double thread_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
   const auto stream = device.make_stream();
   constexpr double bytes = 64 * 785;
@@ -375,10 +382,10 @@ void loaders(const ps::cuda_device& device, bench::rows& out, bool quick) {
     std::vector<double> cpu;
     std::vector<double> wall;
     for (int turn = 0; turn < (quick ? 1 : 5); ++turn) {
-      const double cpu_begin = bench::cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
+      const double cpu_begin = thread_seconds();
       const auto begin = clock_type::now();
       for (auto& batch : feed.epoch(0)) static_cast<void>(batch);
-      cpu.push_back(bench::cpu_seconds(CLOCK_THREAD_CPUTIME_ID) - cpu_begin);
+      cpu.push_back(thread_seconds() - cpu_begin);
       wall.push_back(bench::seconds_since(begin));
       device.synchronize(ps::cuda_stream_ref{stream});
     }

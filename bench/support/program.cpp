@@ -7,7 +7,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -91,37 +90,6 @@ class keeping_reporter : public benchmark::ConsoleReporter {
 
   std::vector<row> rows_;
 };
-
-std::string first_line(const char* path) {
-  std::ifstream file{path};
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::string cpu_model() {
-  std::ifstream file{"/proc/cpuinfo"};
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
-}
-
-ordered_json machine() {
-  const std::string governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
-  const std::string load = first_line("/proc/loadavg");
-  return {{"cpu", cpu_model()},
-          {"cores", std::thread::hardware_concurrency()},
-          {"governor", governor.empty() ? "unknown" : governor},
-          {"load_before", load.empty() ? 0.0 : std::stod(load)},
-          {"compiler",
-#if defined(__clang__)
-           "clang " __clang_version__
-#else
-           "gcc " __VERSION__
-#endif
-          }};
-}
 
 // The spreads of a goal and of its floor, the ratio of their medians, and whether the floor was
 // unstable.
@@ -250,14 +218,10 @@ int run(int argc, char** argv, const std::string& program, const std::vector<goa
   benchmark::Initialize(&count, arguments.data());
   if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 1;
 
-  const ordered_json here = machine();
-  std::printf("%s: %s, %s cores, governor %s, load %.2f\n", program.c_str(),
-              here["cpu"].get<std::string>().c_str(), here["cores"].dump().c_str(),
-              here["governor"].get<std::string>().c_str(), here["load_before"].get<double>());
   keeping_reporter seen;
   benchmark::RunSpecifiedBenchmarks(&seen);
 
-  ordered_json out{{"program", program}, {"machine", here}};
+  ordered_json out{{"program", program}};
   for (const auto& row : seen.rows()) out["rows"].push_back(to_json(row));
   std::printf("\n");
   for (const goal& aim : goals) {
