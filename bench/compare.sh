@@ -42,40 +42,28 @@ data=${MNIST_DIR:-}
 json=$root/build/compare/results.json
 while [ $# -gt 0 ]; do
   case $1 in
-    --rounds)
-      [[ ${2:-} =~ ^[1-9][0-9]{0,3}$ ]] || die "--rounds needs a number from 1 to 9999"
-      rounds=$2
-      shift 2
-      ;;
-    --only)
-      [ $# -ge 2 ] || die "--only needs a name"
-      printf '%s\n' "${known[@]}" | grep -qxF -e "$2" ||
-        die "no side $2; there are: ${known[*]}"
-      only+=("$2")
-      shift 2
-      ;;
-    --skip-install) install=false; shift ;;
-    --data)
-      [ $# -ge 2 ] || die "--data needs a folder"
-      data=$2
-      shift 2
-      ;;
-    --json)
-      [ $# -ge 2 ] || die "--json needs a file"
-      json=$2
-      shift 2
-      ;;
     -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --skip-install) install=false; shift; continue ;;
+    --rounds | --only | --data | --json) [ $# -ge 2 ] || die "$1 needs a value" ;;
     *) die "unknown argument $1" ;;
   esac
+  case $1 in
+    --rounds) rounds=$2 ;;
+    --only) only+=("$2") ;;
+    --data) data=$2 ;;
+    --json) json=$2 ;;
+  esac
+  shift 2
 done
-[ -z "$data" ] || [ -d "$data" ] || die "$data is no folder"
-[ -z "$data" ] || data=$(cd "$data" && pwd)
-[ ! -d "$json" ] || die "$json is a folder, not a file"
+[[ $rounds =~ ^[1-9][0-9]{0,3}$ ]] || die "--rounds needs a number from 1 to 9999"
+for side in "${only[@]}"; do
+  [[ " ${known[*]} " == *" $side "* ]] || die "no side $side; there are: ${known[*]}"
+done
+[ -z "$data" ] || data=$(cd "$data" 2>/dev/null && pwd) || die "--data is no folder"
 mkdir -p "$(dirname "$json")" 2>/dev/null || die "$json can't be written"
 json=$(cd "$(dirname "$json")" && pwd)/$(basename "$json")
 # Reports this problem before minutes of work.
-(: >"$json.part") 2>/dev/null || die "$json can't be written"
+[ ! -d "$json" ] && (: >"$json.part") 2>/dev/null || die "$json can't be written"
 rm -f "$json.part"
 
 cd "$root"
@@ -131,43 +119,25 @@ data_name=$(python3 "$here/digits.py" "${data:---random}" "$work/data")
 
 has_module() { "$venv/bin/python" -c "import $1" >"$work/log/$1.log" 2>&1; }
 
-# get NAME MODULE GIB PACKAGE...: makes `import MODULE` work in the virtual environment, or prints
-# the reason for the failure.
+# get NAME MODULE PACKAGE...: makes `import MODULE` work in the virtual environment, or prints the
+# reason for the failure.
 get() {
-  local name=$1 module=$2 gib=$3 free
-  shift 3
+  local name=$1 module=$2 log=$work/log/pip-$1.log
+  shift 2
   if [ -x "$venv/bin/python" ] && has_module "$module"; then return; fi
   if ! $install; then
     leave_out "$name" "not installed, and --skip-install was given"
     return 1
   fi
-  if [ ! -x "$venv/bin/pip" ]; then
-    rm -rf "$venv"
-    if ! python3 -m venv "$venv" >"$work/log/venv.log" 2>&1; then
-      (penstock_install python3-venv) || true
-      rm -rf "$venv"
-      if ! python3 -m venv "$venv" >"$work/log/venv.log" 2>&1; then
-        leave_out "$name" "no virtual environment could be made: see $work/log/venv.log"
-        return 1
-      fi
-    fi
-  fi
-  free=$(df --output=avail -BG "$work" | tail -n 1 | tr -dc 0-9)
-  if [ "$free" -lt "$gib" ]; then
-    leave_out "$name" "it needs $gib GiB below build/, and $free GiB are free"
-    return 1
-  fi
+  if [ ! -x "$venv/bin/pip" ]; then (penstock_install python3-venv) || true; fi
   penstock_say "installing $* in build/compare/venv"
-  if ! timeout 1200 "$venv/bin/pip" install --quiet --progress-bar off --disable-pip-version-check \
-    --retries 1 "$@" >"$work/log/pip-$name.log" 2>&1 </dev/null; then
-    leave_out "$name" "pip could not install it: $(grep -m 1 ERROR "$work/log/pip-$name.log" ||
-      echo "see $work/log/pip-$name.log")"
-    return 1
+  if { [ -x "$venv/bin/pip" ] || python3 -m venv --clear "$venv"; } >"$log" 2>&1 &&
+    timeout 1200 "$venv/bin/pip" install --quiet --progress-bar off --disable-pip-version-check \
+      --retries 1 "$@" >>"$log" 2>&1 </dev/null && has_module "$module"; then
+    return
   fi
-  if ! has_module "$module"; then
-    leave_out "$name" "installed, but: $(tail -n 1 "$work/log/$module.log")"
-    return 1
-  fi
+  leave_out "$name" "not installed: see $log and $work/log/$module.log"
+  return 1
 }
 
 # python_side NAME SCRIPT [ARGUMENT]
@@ -175,7 +145,7 @@ python_side() { sides+=(--side "$1" "$(printf '%q ' "$venv/bin/python" "$here/$2
 
 has_torch=false
 if wanted pytorch || wanted libtorch; then
-  if get pytorch torch 12 torch numpy; then has_torch=true; fi
+  if get pytorch torch torch numpy; then has_torch=true; fi
 fi
 if wanted pytorch && $has_torch; then python_side pytorch pytorch_peer.py; fi
 
@@ -194,10 +164,10 @@ elif wanted libtorch; then
   fi
 fi
 
-if wanted spdl && get spdl spdl.pipeline 2 spdl numpy; then
+if wanted spdl && get spdl spdl.pipeline spdl numpy; then
   python_side spdl loader_peers.py spdl
 fi
-if wanted dali && get dali nvidia.dali 4 nvidia-dali-cuda120 numpy; then
+if wanted dali && get dali nvidia.dali nvidia-dali-cuda120 numpy; then
   python_side dali loader_peers.py dali
 fi
 

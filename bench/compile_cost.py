@@ -22,6 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from reporting.results import spread
+
 ROOT = Path(__file__).resolve().parent.parent
 TARGET_SECONDS = 1.5  # of the umbrella header
 # User seconds of nvcc on an idle machine, by source name.
@@ -71,11 +73,6 @@ int main() {
   std::cout << "sum of all squares: " << sum << '\\n';
 }
 """
-
-
-def spread(values):
-    values = sorted(values)
-    return {"median": values[len(values) // 2], "min": values[0], "max": values[-1]}
 
 
 def cuda_include():

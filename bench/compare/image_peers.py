@@ -97,25 +97,9 @@ def pillow():
 
         return sample
 
-    def resize(folder):
-        """Measures only the resize of about 320 x 290 to 224 x 224. Consecutive sizes differ, so
-        that no side can reuse its coefficient tables."""
-        noise = np.random.default_rng(1).integers(0, 256, (290, 322, 3), np.uint8)
-        sizes = [(320 + i % 3, 290 - i % 5) for i in range(15)]
-        made = [
-            Image.fromarray(np.ascontiguousarray(noise[:height, :width])) for width, height in sizes
-        ]
-
-        class Images:
-            def __iter__(self):
-                for i in range(1005):
-                    yield made[i % 15].resize((224, 224), Image.Resampling.BILINEAR)
-
-        return peer.load(Images, lambda shrunk: (0, 0, 1))
-
     versions = {"pillow": PIL.__version__, "numpy": np.__version__}
     versions["pillow's libjpeg-turbo"] = features.version("libjpeg_turbo")
-    return {"Pillow/threads:1": loaded(make_sample), "resize_Pillow": resize}, versions
+    return {"Pillow/threads:1": loaded(make_sample)}, versions
 
 
 def opencv():
@@ -226,7 +210,6 @@ def spdl():
 
     import spdl.io
     import spdl.io.utils
-    from spdl.pipeline import PipelineBuilder
 
     class Indices:
         """Yields one image at a time, in a different order each epoch."""
@@ -255,26 +238,13 @@ def spdl():
             frames, labels = zip(*decoded)
             return spdl.io.to_numpy(spdl.io.convert_frames(list(frames))), np.array(labels)
 
-        def make():
-            pipeline = (
-                PipelineBuilder()
-                .add_source(Indices(len(task.paths)), continuous=True)
-                .pipe(decode)
-                .aggregate(peer.BATCH)
-                .pipe(to_batch)
-                .add_sink(2)
-                .build(num_threads=1)
-            )
-            pipeline.start()
-            running.append(pipeline)
-            return pipeline
-
-        running = []
-        try:
-            return peer.load(make, consume)
-        finally:
-            for pipeline in running:
-                pipeline.stop()
+        return peer.load_spdl(
+            Indices(len(task.paths)),
+            lambda builder: builder.pipe(decode).aggregate(peer.BATCH).pipe(to_batch),
+            2,
+            1,
+            consume,
+        )
 
     # Fails if FFmpeg's libraries are missing. The error lists the libraries that were searched.
     found = spdl.io.utils.get_ffmpeg_versions()["libavcodec"]

@@ -36,9 +36,8 @@ GOALS["large"] = dict.fromkeys(GOALS["photos"])
 def check(rows, side):
     """Checks that all sides have read the same labels, and pixels with nearly the same mean. The
     crops differ, but their means hardly do."""
-    loads = [row for row in rows if not row.name.startswith("resize")]
-    reference = next((row.runs[0]["checked"] for row in loads if row.runs), None)
-    for row in loads:
+    reference = next((row.runs[0]["checked"] for row in rows if row.runs), None)
+    for row in rows:
         for run in row.runs:
             found = run["checked"]
             looked_at = found["samples"] * math.ceil(side * side * 3 / STEP)
@@ -60,7 +59,6 @@ def judge(rows, kind):
     bound = 3 if kind == "photos" else None
     beside = named.get("DataLoader_Pillow/workers:2")
     judged.add(two, beside, "speed", bound, label="a second, two each")
-    judged.add(named.get("resize_penstock"), named.get("resize_Pillow"), "speed", 3.5, PER_CPU)
     return judged.goals
 
 
@@ -75,7 +73,6 @@ def main():
         PEERS,
         [HERE / "image_folders.py", chosen.kind],
         folder,
-        lambda row: chosen.kind == "photos" or "resize" not in row,
     )
     check(compared.rows, int(Path(folder, "task").read_text().split()[0]))
     print(compared.head(compared.data))

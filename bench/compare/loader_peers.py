@@ -41,8 +41,6 @@ def spdl():
     epochs, with the output queue for low latency and without statistics."""
     from importlib.metadata import version
 
-    from spdl.pipeline import PipelineBuilder
-
     def load(concurrency, folder):
         images, labels = digits(folder)
         scale, shift = np.float32(peer.SCALE), np.float32(peer.SHIFT)
@@ -52,29 +50,15 @@ def spdl():
             batch += shift
             return batch, labels[indices]
 
-        pipeline = None
-
-        def make():
-            nonlocal pipeline
-            pipeline = (
-                PipelineBuilder()
-                .add_source(Batches(len(labels), lambda indices: indices), continuous=True)
-                .pipe(gather, concurrency=concurrency, output_order="input")
-                .add_sink(2 * concurrency)
-                .build(
-                    num_threads=concurrency,
-                    use_thread_output_queue=True,
-                    task_hook_factory=lambda *_: [],
-                )
-            )
-            pipeline.start()
-            return pipeline
-
-        try:
-            return peer.load(make, consume)
-        finally:
-            if pipeline is not None:
-                pipeline.stop()
+        return peer.load_spdl(
+            Batches(len(labels), lambda indices: indices),
+            lambda builder: builder.pipe(gather, concurrency=concurrency, output_order="input"),
+            2 * concurrency,
+            concurrency,
+            consume,
+            use_thread_output_queue=True,
+            task_hook_factory=lambda *_: [],
+        )
 
     rows = {f"SPDL/concurrency:{count}": functools.partial(load, count) for count in (1, 2)}
     return rows, {"spdl": version("spdl"), "numpy": np.__version__}

@@ -116,6 +116,25 @@ def load(make, consume):
     }
 
 
+def load_spdl(source, add_stages, buffered, threads, consume, **options):
+    """Measures an SPDL pipeline that serves all epochs. add_stages(builder) adds its stages."""
+    from spdl.pipeline import PipelineBuilder
+
+    pipelines = []
+
+    def make():
+        builder = add_stages(PipelineBuilder().add_source(source, continuous=True))
+        pipelines.append(builder.add_sink(buffered).build(num_threads=threads, **options))
+        pipelines[-1].start()
+        return pipelines[-1]
+
+    try:
+        return load(make, consume)
+    finally:
+        for pipeline in pipelines:
+            pipeline.stop()
+
+
 def train(epochs, samples, run, accuracy):
     """Measures run(), which trains for all epochs, and then calls accuracy()."""
     cpu = cpu_seconds()

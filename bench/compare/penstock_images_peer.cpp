@@ -14,7 +14,6 @@
 #include <penstock_ext/image/crop.hpp>
 #include <penstock_ext/image/decode.hpp>
 #include <penstock_ext/image/jpeg/jpeg.hpp>
-#include <penstock_ext/image/resize.hpp>
 
 #include "penstock_peer.hpp"
 
@@ -44,23 +43,6 @@ std::string load(std::size_t workers, const std::string& folder) {
       make, [](compare::seen& sums, auto& batch) { compare::add_bytes<"image">(sums, batch); });
 }
 
-// Resizes images of about 320 x 290 to 224 x 224. The sizes vary as in image_peers.py.
-std::string resize(const std::string&) {
-  std::vector<std::uint8_t> in(322 * 290 * 3);
-  ps::sample_generator random{{.seed = 1}, 0};
-  for (std::uint8_t& value : in) value = static_cast<std::uint8_t>(random());
-  std::vector<std::uint8_t> out(224 * 224 * 3);
-  return compare::load([] { return ps::resizer{}; },
-                       [&](ps::resizer& shrink, std::uint64_t, auto each) {
-                         for (std::size_t i = 0; i < 1005; ++i) {
-                           const ps::image_size size{320 + i % 3, 290 - i % 5};
-                           shrink({in.data(), size, 3, size.width * 3},
-                                  ps::pixels{out.data(), {224, 224}, 3, 224 * 3});
-                           each([](compare::seen& sums) { ++sums.samples; });
-                         }
-                       });
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -69,6 +51,5 @@ int main(int argc, char** argv) {
     rows.emplace_back("penstock/workers:" + std::to_string(workers),
                       [=](const std::string& folder) { return load(workers, folder); });
   }
-  rows.emplace_back("resize_penstock", resize);
   return compare::main_of(argc, argv, rows);
 }

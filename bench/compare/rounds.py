@@ -11,13 +11,15 @@ the file.
 import argparse
 import json
 import os
-import platform
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from reporting.results import machine, spread  # noqa: E402
 
 PER_CPU = "items_per_cpu_second"
 MEASURED = (
@@ -34,29 +36,17 @@ HEADS = {
     "load": "Loading: bytes to normalised float32, batches of 64, shuffled, every value read",
     "train": "Training: 784-128-64-10, Adam, batches of 64, five epochs",
 }
-
-
-def first_line(path):
-    try:
-        return Path(path).read_text().partition("\n")[0]
-    except OSError:
-        return ""
-
-
-def machine():
-    cpu = "unknown"
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            cpu = line.partition(":")[2].strip()
-            break
-    return {
-        "cpu": cpu,
-        "cores": len(os.sched_getaffinity(0)),
-        "governor": first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or "unknown",
-        "load_before": os.getloadavg()[0],
-        "os": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-    }
+# The minimum ratios of samples a second to each peer; None: no target.
+BOUNDS = {
+    "penstock": {
+        **{"libtorch": 10, "libtorch_batched": 10, "DataLoader": 50},
+        **dict.fromkeys(("libtorch_by_hand", "DataLoader_TensorDataset", "DataLoader_batched")),
+        **dict.fromkeys(("PyTorch_no_loader", "SPDL", "DALI_cpu", "plain_loop")),
+    },
+    "train_penstock_overlapped": {
+        **{"train_DataLoader": 4, "train_DataLoader_batched": None, "train_PyTorch_resident": None},
+    },
+}
 
 
 def output_of(command, seconds):
@@ -85,13 +75,6 @@ def output_of(command, seconds):
         last = (errors.strip().splitlines() or ["no message"])[-1]
         raise RuntimeError(f"failed: status {process.returncode}: {last}")
     return out
-
-
-def spread(values):
-    values = sorted(values)
-    half = len(values) // 2
-    middle = values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2
-    return {"median": middle, "min": values[0], "max": values[-1]}
 
 
 class Row:
@@ -201,16 +184,15 @@ class Comparison:
 
 
 class Peers(Comparison):
-    """penstock and `peers`, arguments of `script`, as images.py and formats.py compare them.
-    `wanted(row)` selects the measured rows if --only selects none. `data` describes the files, which
-    `maker`, a script and its arguments, creates in `folder`."""
+    """penstock and `peers`, arguments of `script`, as images.py and formats.py compare them. `data`
+    describes the files, which `maker`, a script and its arguments, creates in `folder`."""
 
-    def __init__(self, chosen, script, peers, maker, folder, wanted=lambda row: True):
+    def __init__(self, chosen, script, peers, maker, folder):
         done = subprocess.run([chosen.python, *maker, folder], check=True, stdout=subprocess.PIPE, text=True)
         self.chosen, self.data = chosen, done.stdout.splitlines()[-1]
         sides = {"penstock": [os.path.abspath(chosen.ours)]}
         sides.update((name, [chosen.python, str(script), name]) for name in peers)
-        super().__init__(sides, lambda row: row in chosen.only if chosen.only else wanted(row))
+        super().__init__(sides, lambda row: not chosen.only or row in chosen.only)
         for _ in self.measure(folder, chosen.rounds):
             pass
 
@@ -292,50 +274,13 @@ class Judge:
         self.goals.append(goal)
 
     def all(self):
-        ours = self.best("penstock")
-        self.add(ours, self.best("libtorch"), "speed", 10)
-        self.add(ours, self.best("libtorch_batched"), "speed", 10)
-        self.add(ours, self.best("DataLoader"), "speed", 50)
-        for peer in (
-            "libtorch_by_hand",
-            "DataLoader_TensorDataset",
-            "DataLoader_batched",
-            "PyTorch_no_loader",
-            "SPDL",
-            "DALI_cpu",
-        ):
-            self.add(ours, self.best(peer), "speed")
-        self.add(ours, self.best("plain_loop"), "speed")
-
-        fed = self.best("train_penstock_overlapped")
-        self.add(fed, self.best("train_penstock_resident"), "time", 1.02, "nanoseconds")
-        self.add(fed, self.best("train_DataLoader"), "speed", 4)
-        self.add(fed, self.best("train_DataLoader_batched"), "speed")
-        self.add(fed, self.best("train_PyTorch_resident"), "speed")
+        """Compares penstock with the fastest variant of each peer."""
+        for ours, peers in BOUNDS.items():
+            for peer, bound in peers.items():
+                self.add(self.best(ours), self.best(peer), "speed", bound)
+        fed, floor = self.best("train_penstock_overlapped"), self.best("train_penstock_resident")
+        self.add(fed, floor, "time", 1.02, "nanoseconds")
         return self.goals
-
-
-def shown(value, digits=3):
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"
-
-
-def table(ranked, group):
-    ours = max((row.speed() for row in ranked if "penstock" in row.name), default=None)
-    print(f"\n{HEADS[group]}\n")
-    print(
-        f"{'':38}{'samples/s':>12}{'min':>12}{'max':>12}{'ours / it':>10}{'CPU s/epoch':>12}"
-        f"{'peak MiB':>9}{'first batch, ms':>17}"
-    )
-    for row in ranked:
-        speeds = spread([run["items_per_second"] for run in row.runs])
-        print(
-            f"{row.name:38}{speeds['median']:12,.0f}{speeds['min']:12,.0f}{speeds['max']:12,.0f}"
-            f"{shown(ours / speeds['median'] if ours else None):>10}"
-            f"{shown(row.median('cpu_seconds')):>12}{shown(row.median('peak_mib')):>9}"
-            f"{shown(row.median('first_batch_cold_ms')):>17}"
-        )
 
 
 def print_goals(goals):
@@ -347,7 +292,7 @@ def print_goals(goals):
         verdict = {True: "met", False: "MISSED", None: ""}[goal.get("met")]
         noisy = "noisy: the other side moved by more than 20 %" if goal["noisy"] else ""
         print(
-            f"{goal['name']:36}{goal['floor']:38}{goal['compares']:7}{shown(goal['ratio']):>8}  "
+            f"{goal['name']:36}{goal['floor']:38}{goal['compares']:7}{goal['ratio']:8.3g}  "
             f"{target:14}{verdict:8}{goal.get('label', '')} {noisy}".rstrip()
         )
 
@@ -374,7 +319,8 @@ def main():
     for group in HEADS:
         ranked = [row for row in compared.ranked("items_per_second") if row.group == group]
         if ranked:
-            table(ranked, group)
+            print(f"\n{HEADS[group]}")
+            print_rows(ranked)
     print_goals(goals)
     print(f"\n{chosen.json}, {time.time() - compared.began:.0f} s")
     compared.finish(skipped, requires_all=True)

@@ -363,7 +363,7 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// Returns the processor time of the calling thread. Other programs on the machine do not add to it.
+/// Returns the processor time of the calling thread, to which other programs do not add.
 double thread_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -190,11 +190,28 @@ def text_of(value, indent=0):
     return first + f"{line} " + f",{line} ".join(inner) + line + last
 
 
+def spread(values):
+    values = sorted(values)
+    half = len(values) // 2
+    middle = values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2
+    return {"median": middle, "min": values[0], "max": values[-1]}
+
+
 def first_match(path, pattern):
     try:
         return re.search(pattern, Path(path).read_text(), re.M)[1]
     except (OSError, TypeError):
-        return None
+        return "unknown"
+
+
+def machine():
+    governor = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
+    return {
+        "cpu": first_match("/proc/cpuinfo", r"^model name\s*: (.*)$"),
+        "cores": len(os.sched_getaffinity(0)),
+        "governor": first_match(governor, r"^(.+)$"),
+        "load_before": os.getloadavg()[0],
+    }
 
 
 def merge(folder, out):
@@ -211,34 +228,23 @@ def merge(folder, out):
         except ValueError as error:
             if ended == "passed":
                 steps[-1]["ended"] = f"failed: its JSON can't be read: {error}"
-    cpu = first_match("/proc/cpuinfo", r"^model name\s*: (.*)$") or "unknown cpu"
-    known = os.environ
+    known, here = os.environ, machine()
+    system = first_match("/etc/os-release", r'^PRETTY_NAME="?([^"\n]*)')
     report = {
         "date": known["began"],
         "commit": known["commit"],
         "dirty": json.loads(known["dirty"]),
         "command": known["command_line"].strip(),
         "machine": {
-            "cpu": cpu,
-            "cores": os.cpu_count(),
-            "governor": (
-                first_match("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", r"^(.+)$")
-                or "unknown"
-            ),
-            "load_before": float(known["load_before"]),
+            **here,
+            "load_before": float(known["load_before"]),  # before the build
             "compiler": known["compiler"],
-            "os": " ".join(
-                (
-                    first_match("/etc/os-release", r'^PRETTY_NAME="?([^"\n]*)') or "",
-                    os.uname().sysname,
-                    ".".join(os.uname().release.split(".")[:2]),
-                )
-            ).strip(),
+            "os": f"{system} {os.uname().sysname} {'.'.join(os.uname().release.split('.')[:2])}",
         },
         "steps": steps,
         "programs": programs,
     }
-    plain = re.sub(r"\((R|TM|tm)\)|\bCPU\b|@.*|\bProcessor\b|\b\d+-Core\b", " ", cpu)
+    plain = re.sub(r"\((R|TM|tm)\)|\bCPU\b|@.*|\bProcessor\b|\b\d+-Core\b", " ", here["cpu"])
     slug = re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")
     stem = f"{known['began'][:10]}-{slug}-{known['commit']}"
     file, again = out / f"{stem}.json", 1
