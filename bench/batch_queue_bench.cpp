@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compares batch_queue with Boost.Lockfree's queues and with a mutex in the same run.
+// Compares batch_queue with Boost.Lockfree's queues in the same run.
 //
 //   build/bench/bench/penstock_batch_queue_bench
 //
 // QUEUE/producers:P/consumers:C/capacity:N: an iteration passes 96,000 tickets of 64 bits from P
 // threads to C threads as fast as possible, in equal shares. The clock starts when all threads are
 // ready and stops when the last consumer has finished. batch_queue_spsc is the queue for a single
-// producer and a single consumer. The peers are a ring with a mutex and two condition variables,
-// and Boost.Lockfree's queue and spsc_queue, which fail immediately: threads retry 32 times with
-// pauses and then yield between retries.
+// producer and a single consumer. The peers are Boost.Lockfree's queue and spsc_queue, which fail
+// immediately: threads retry 32 times with pauses and then yield between retries.
 
 #include <benchmark/benchmark.h>
 
@@ -17,10 +16,8 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -79,37 +76,6 @@ class retried {
 };
 using boost_queue = retried<boost::lockfree::queue<ticket, boost::lockfree::fixed_sized<true>>>;
 using boost_spsc_queue = retried<boost::lockfree::spsc_queue<ticket>>;
-
-class mutex_ring {
- public:
-  explicit mutex_ring(std::size_t capacity) : ring_(capacity) {}
-  void push(ticket value) {
-    std::unique_lock lock{mutex_};
-    room_.wait(lock, [&] { return count_ < ring_.size(); });
-    ring_[(first_ + count_) % ring_.size()] = value;
-    ++count_;
-    lock.unlock();
-    filled_.notify_one();
-  }
-  ticket pop() {
-    std::unique_lock lock{mutex_};
-    filled_.wait(lock, [&] { return count_ > 0; });
-    const ticket value = ring_[first_];
-    first_ = (first_ + 1) % ring_.size();
-    --count_;
-    lock.unlock();
-    room_.notify_one();
-    return value;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable filled_;
-  std::condition_variable room_;
-  std::vector<ticket> ring_;
-  std::size_t first_ = 0;
-  std::size_t count_ = 0;
-};
 
 struct shape {
   std::size_t producers;
@@ -180,7 +146,6 @@ int main(int argc, char** argv) {
     const auto name = add_pass<ours>("batch_queue", of);
     goals.push_back({name, add_pass<boost_queue>("boost_queue", of), speed_at_least,
                      of.producers <= 2 && of.capacity == 256 ? 5.0 : 1.0});
-    goals.push_back({name, add_pass<mutex_ring>("mutex", of), speed_at_least, 1});
     if (of.producers != 1) continue;
     goals.push_back({add_pass<ours_spsc>("batch_queue_spsc", of),
                      add_pass<boost_spsc_queue>("boost_spsc_queue", of), speed_at_least, 0.9});

@@ -20,7 +20,6 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
@@ -29,19 +28,21 @@
 
 #include <penstock/penstock.hpp>
 
+#include "compare/peer.hpp"
 #include "support/program.hpp"
 
 namespace {
 
 namespace ps = penstock;
+using compare::batch_size;
+using compare::normalise;
+using compare::pixels;
 
 constexpr std::uint64_t forever = std::uint64_t{1} << 32;  // number of epochs
 
 // ---- the data
 
-constexpr std::size_t pixels = 28 * 28;
 constexpr std::size_t digit_count = 60'000;
-constexpr std::size_t batch_size = 64;
 
 std::span<const std::uint8_t> noise(std::size_t bytes) {
   static const std::vector<std::uint8_t> made = [] {
@@ -62,12 +63,6 @@ using bytes_record =
     ps::record<ps::field<"image", std::uint8_t, 28, 28>, ps::field<"label", std::uint8_t>>;
 using floats_record =
     ps::record<ps::field<"image", float, 28, 28>, ps::field<"label", std::int32_t>>;
-
-void normalise(const std::uint8_t* in, float* out) noexcept {
-  for (std::size_t i = 0; i < pixels; ++i) {
-    out[i] = (static_cast<float>(in[i]) * (1.0F / 255.0F) - 0.1307F) * (1.0F / 0.3081F);
-  }
-}
 
 // A workload for the loader and the plain loop. Contains the dataset for the loader. For the plain
 // loop, contains the locations of the samples (`rows`, `labels`) and the function `put` that writes
@@ -114,13 +109,7 @@ auto make_loader(std::size_t workers) {
 
 // ---- the consumer, which reads every value of the first field
 
-std::uint64_t read_all(std::span<const float> values) {
-  float sums[16] = {};
-  for (std::size_t i = 0; i + 16 <= values.size(); i += 16) {
-    for (std::size_t j = 0; j < 16; ++j) sums[j] += values[i + j];
-  }
-  return std::accumulate(std::begin(sums), std::end(sums), 0.0F) != 0.0F ? 1 : 0;
-}
+double read_all(std::span<const float> values) { return compare::sum_of(values); }
 
 std::uint64_t read_all(std::span<const std::uint8_t> values) {
   std::uint64_t sum = 0;
@@ -150,8 +139,7 @@ slab_ptr make_slab(std::size_t bytes) {
   return made;
 }
 
-// The plain loop over the batches of all epochs. Rows are prefetched four ahead, as in the
-// library's dataset.
+// The plain loop over the batches of all epochs.
 template <class Work>
 class plain_loop {
  public:
@@ -164,23 +152,12 @@ class plain_loop {
     order_.fill(first_, std::span{indices_}.first(count));
     first_ += count;
     const Work work = work_;  // a local copy, because stores to the slab could alias the members
-    const std::span<const std::uint64_t> indices{indices_};
-    for (std::size_t i = 0; i < std::min(ahead, count); ++i) prefetch(work, indices[i]);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (i + ahead < count) prefetch(work, indices[i + ahead]);
-      work.put(indices[i], slab, i);
-    }
+    compare::gather(std::span<const std::uint64_t>{indices_}.first(count), work.rows,
+                    [&](std::size_t index, std::size_t at) { work.put(index, slab, at); });
     return count;
   }
 
  private:
-  static constexpr std::size_t ahead = 4;
-
-  static void prefetch(const Work& work, std::size_t index) {
-    const std::uint8_t* row = work.rows + index * pixels;
-    for (std::size_t b = 0; b < pixels; b += 64) __builtin_prefetch(row + b);
-  }
-
   Work work_;
   std::vector<std::uint64_t> indices_ = std::vector<std::uint64_t>(batch_size);
   std::uint64_t epoch_ = 0;

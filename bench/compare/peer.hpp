@@ -61,10 +61,10 @@ inline void normalise(const std::uint8_t* in, float* out) noexcept {
   for (std::size_t i = 0; i < pixels; ++i) out[i] = static_cast<float>(in[i]) * scale + shift;
 }
 
-/// Gathers a batch in a plain loop. Rows are prefetched four ahead, as in the library's dataset.
-template <class Index, class LabelIn, class LabelOut>
-void gather(std::span<const Index> indices, const std::uint8_t* images, const LabelIn* labels,
-            float* images_out, LabelOut* labels_out) {
+/// Calls `put(index, place)` for each index of a batch, in a plain loop. Rows of `images` are
+/// prefetched four ahead, as in the library's dataset.
+template <class Index, class Put>
+void gather(std::span<const Index> indices, const std::uint8_t* images, Put put) {
   constexpr std::size_t ahead = 4;
   const auto prefetch = [&](std::size_t i) {
     const std::uint8_t* row = images + indices[i] * pixels;
@@ -73,9 +73,18 @@ void gather(std::span<const Index> indices, const std::uint8_t* images, const La
   for (std::size_t i = 0; i < std::min(ahead, indices.size()); ++i) prefetch(i);
   for (std::size_t i = 0; i < indices.size(); ++i) {
     if (i + ahead < indices.size()) prefetch(i + ahead);
-    normalise(images + indices[i] * pixels, images_out + i * pixels);
-    labels_out[i] = labels[indices[i]];
+    put(indices[i], i);
   }
+}
+
+/// Gathers a batch of floats and labels in a plain loop.
+template <class Index, class LabelIn, class LabelOut>
+void gather(std::span<const Index> indices, const std::uint8_t* images, const LabelIn* labels,
+            float* images_out, LabelOut* labels_out) {
+  gather(indices, images, [=](std::size_t index, std::size_t at) {
+    normalise(images + index * pixels, images_out + at * pixels);
+    labels_out[at] = labels[index];
+  });
 }
 
 // ---- the clock and the process
