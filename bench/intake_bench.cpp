@@ -3,26 +3,15 @@
 // copies run on the calling thread.
 //
 //   build/bench/bench/penstock_intake_bench
-//   ... --benchmark_filter=push               frames per second
 //
 // push: an iteration pushes 20,000 frames from `producers` threads. The calling thread receives the
 // frames and copies each to the device. Items per second are frames per second. hand_written is the
 // usual hand-written ring: a mutex, deques of free and of filled buffers, two condition variables,
 // and two events per buffer. Both have eight slots.
-//
-// wake: a thread waits for a frame and sleeps. The benchmark measures the time from the commit of a
-// frame to its delivery, for 1,000 frames, one after another, with pauses of 100 us. The time of an
-// iteration is the 99th percentile. The counter p50_us is the median in microseconds. Floor: a
-// thread that sleeps in a read of an eventfd.
 
 #include <benchmark/benchmark.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -40,22 +29,19 @@
 namespace {
 
 namespace ps = penstock;
-using namespace std::chrono_literals;
-using clock_type = std::chrono::steady_clock;
 
 constexpr std::size_t words = 8;
 constexpr std::size_t bytes = words * sizeof(std::uint64_t);
 constexpr std::size_t slots = 8;
 constexpr std::uint64_t frames_each_turn = 20'000;
-constexpr std::size_t frames_each_wake = 1'000;
 
 using frame = ps::record<ps::field<"words", std::uint64_t, words>>;
 
 /// Device memory for one frame per slot.
 using device_frames = std::array<std::array<std::uint64_t, words>, slots>;
 
-/// A typical hand-written ring. As in all classes of this file, `push(word)` writes a frame with
-/// the result of `word()` and commits it. `take(use)` receives a frame, calls `use` with its word,
+/// A typical hand-written ring. As in `pushed`, `push(word)` writes a frame of equal words and
+/// commits it. `take(use)` receives a frame, calls `use` with its word,
 /// and copies the frame to the device.
 class hand_written {
  public:
@@ -63,8 +49,7 @@ class hand_written {
     for (std::size_t i = 0; i < slots; ++i) free_.push_back(i);
   }
 
-  template <class Word>
-  void push(Word word) {
+  void push(std::uint64_t word) {
     std::unique_lock lock{mutex_};
     room_.wait(lock, [&] { return !free_.empty(); });
     const std::size_t at = free_.front();
@@ -72,7 +57,7 @@ class hand_written {
     lock.unlock();
     buffer& to = buffers_[at];
     device_.synchronize(to.copied);
-    to.data.fill(word());
+    to.data.fill(word);
     lock.lock();
     filled_.push_back(at);
     lock.unlock();
@@ -120,10 +105,9 @@ class hand_written {
 /// An intake whose consumer copies the frames.
 class pushed {
  public:
-  template <class Word>
-  void push(Word word) {
+  void push(std::uint64_t word) {
     auto slot = in_.acquire();
-    for (auto& one : ps::get<"words">(slot).flat()) one = word();
+    for (auto& one : ps::get<"words">(slot).flat()) one = word;
     slot.commit();
   }
 
@@ -143,30 +127,6 @@ class pushed {
   device_frames to_{};
 };
 
-/// Measures only the wake-up of a thread, without a frame.
-class woken {
- public:
-  woken() = default;
-  woken(woken&&) = delete;
-  ~woken() { ::close(file_); }
-
-  template <class Word>
-  void push(Word word) {
-    word_ = word();
-    if (::eventfd_write(file_, 1) != 0) std::abort();
-  }
-  template <class Use>
-  void take(Use use) {
-    eventfd_t count = 0;
-    if (::eventfd_read(file_, &count) != 0) std::abort();
-    use(word_);
-  }
-
- private:
-  int file_ = ::eventfd(0, 0);
-  std::uint64_t word_ = 0;
-};
-
 template <class Ring>
 void push(benchmark::State& state) {
   Ring ring;
@@ -175,7 +135,7 @@ void push(benchmark::State& state) {
     std::vector<std::thread> threads;
     for (std::uint64_t first = 0; first < producers; ++first) {
       threads.emplace_back([&ring, first, producers] {
-        for (auto i = first; i < frames_each_turn; i += producers) ring.push([i] { return i; });
+        for (auto i = first; i < frames_each_turn; i += producers) ring.push(i);
       });
     }
     std::uint64_t sum = 0;
@@ -186,36 +146,6 @@ void push(benchmark::State& state) {
     if (sum != frames_each_turn * (frames_each_turn - 1) / 2) state.SkipWithError("frames differ");
   }
   state.SetItemsProcessed(state.iterations() * static_cast<std::int64_t>(frames_each_turn));
-}
-
-std::uint64_t nanoseconds() {
-  return static_cast<std::uint64_t>(
-      std::chrono::nanoseconds{clock_type::now().time_since_epoch()}.count());
-}
-
-template <class Ring>
-void wake(benchmark::State& state) {
-  for (auto _ : state) {
-    Ring ring;
-    std::vector<std::uint64_t> waits;
-    std::atomic<std::size_t> taken{0};
-    std::thread consumer{[&] {
-      while (waits.size() < frames_each_wake) {
-        ring.take([&](std::uint64_t committed) { waits.push_back(nanoseconds() - committed); });
-        taken.store(waits.size(), std::memory_order_release);
-        taken.notify_one();
-      }
-    }};
-    for (std::size_t i = 0; i < frames_each_wake; ++i) {
-      std::this_thread::sleep_for(100us);  // gives the consumer time to fall asleep
-      ring.push(nanoseconds);
-      taken.wait(i, std::memory_order_acquire);
-    }
-    consumer.join();
-    std::sort(waits.begin(), waits.end());
-    state.SetIterationTime(static_cast<double>(waits[waits.size() * 99 / 100]) * 1e-9);
-    state.counters["p50_us"] = static_cast<double>(waits[waits.size() / 2]) * 1e-3;
-  }
 }
 
 }  // namespace
@@ -230,15 +160,9 @@ int main(int argc, char** argv) {
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond);
   }
-  for (const auto& [name, run] :
-       {std::pair{"wake/intake", &wake<pushed>}, std::pair{"wake/eventfd", &wake<woken>}}) {
-    benchmark::RegisterBenchmark(name, run)->UseManualTime()->Iterations(1)->Unit(
-        benchmark::kMicrosecond);
-  }
   using enum bench::goal::kind;
   return bench::run(
       argc, argv, "intake_bench",
       {{"push/intake/producers:1", "push/hand_written/producers:1", speed_at_least, 1.0},
-       {"push/intake/producers:4", "push/hand_written/producers:4", speed_at_least, 2.0},
-       {"wake/intake", "wake/eventfd", time_at_most, 1.5}});
+       {"push/intake/producers:4", "push/hand_written/producers:4", speed_at_least, 2.0}});
 }

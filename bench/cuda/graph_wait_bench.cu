@@ -392,55 +392,46 @@ measured feed(const rig& on, std::uint64_t count, std::chrono::nanoseconds spin)
 void run(const ps::cuda_device& device, std::size_t depth, bench::rows& out, bool quick) {
   const rig on{device, depth};
   const std::uint64_t count = quick ? 20 : 1000;
-  std::array<std::uint64_t, 2> waits{};  // waits in all repetitions, for each way that queries
   const auto wait = [&on](std::uint64_t batch) {
     must(cudaStreamWaitEvent(on.steps(), on.copied(batch).get(), 0));
   };
+  // Polls for the end of the copy for at most `limit`, and then lets the stream wait. Counts these
+  // waits of all repetitions.
+  const auto polled = [&](std::chrono::nanoseconds limit, std::uint64_t& waits) {
+    return graph_behind(on, count, [&on, limit, &waits, wait](std::uint64_t batch) {
+      const auto end = clock_type::now() + limit;
+      do {
+        if (is_done(on.copied(batch))) return;
+      } while (clock_type::now() < end);
+      ++waits;
+      wait(batch);
+    });
+  };
+  std::array<std::uint64_t, 3> waits{};
+  std::vector<bench::way> ways{
+      {"resident",
+       [&]() -> measured {
+         return [&on, count, graphs = plain_graphs(on)] {
+           return on.resident(count,
+                              [&](std::uint64_t batch) { graphs->launch(batch, on.steps()); });
+         };
+       }},
+      {"the stream waits", [&] { return graph_behind(on, count, wait); }},
+      {"waits unless complete", [&] { return polled({}, waits[0]); }},
+      {"waits unless complete in 5 us", [&] { return polled(max_spin, waits[1]); }},
+      {"the host waits", [&] { return polled(std::chrono::hours{1}, waits[2]); }},
+      {"the graph waits", [&] { return wait_node(on, count); }},
+      {"the stream waits for a value", [&] { return values_waited_for(on, count); }},
+      {"the graph copies", [&] { return copy_node(on, count); }},
+      {"penstock", [&] { return feed(on, count, {}); }},
+      {"penstock, spin 5 us", [&] { return feed(on, count, max_spin); }}};
   const std::string at = ", depth " + std::to_string(depth);
+  for (bench::way& one : ways) one.name += at;
   const int repetitions = quick ? 1 : 9;
-  out.compare("graph wait", static_cast<double>(batch_bytes), repetitions, "us/batch",
-              {{"resident" + at,
-                [&]() -> measured {
-                  return [&on, count, graphs = plain_graphs(on)] {
-                    return on.resident(
-                        count, [&](std::uint64_t batch) { graphs->launch(batch, on.steps()); });
-                  };
-                }},
-               {"the stream waits" + at, [&] { return graph_behind(on, count, wait); }},
-               {"waits unless complete" + at,
-                [&] {
-                  return graph_behind(on, count, [&](std::uint64_t batch) {
-                    if (is_done(on.copied(batch))) return;
-                    ++waits[0];
-                    wait(batch);
-                  });
-                }},
-               {"waits unless complete in 5 us" + at,
-                [&] {
-                  return graph_behind(on, count, [&](std::uint64_t batch) {
-                    const auto end = clock_type::now() + max_spin;
-                    do {
-                      if (is_done(on.copied(batch))) return;
-                    } while (clock_type::now() < end);
-                    ++waits[1];
-                    wait(batch);
-                  });
-                }},
-               {"the host waits" + at,
-                [&] {
-                  return graph_behind(on, count, [&](std::uint64_t batch) {
-                    while (!is_done(on.copied(batch))) {
-                    }
-                  });
-                }},
-               {"the graph waits" + at, [&] { return wait_node(on, count); }},
-               {"the stream waits for a value" + at, [&] { return values_waited_for(on, count); }},
-               {"the graph copies" + at, [&] { return copy_node(on, count); }},
-               {"penstock" + at, [&] { return feed(on, count, {}); }},
-               {"penstock, spin 5 us" + at, [&] { return feed(on, count, max_spin); }}},
+  out.compare("graph wait", static_cast<double>(batch_bytes), repetitions, "us/batch", ways,
               [&](double seconds) { return seconds * 1e6 / static_cast<double>(count); });
   const double all = static_cast<double>(count) * (repetitions + 1);  // including the warm-up
-  for (std::size_t i = 0; i < waits.size(); ++i) {
+  for (const std::size_t i : {0U, 1U}) {
     out.add("graph wait", std::string{i == 0 ? "unless complete" : "in 5 us"} + ": waits" + at, 0,
             static_cast<double>(waits[i]) / all, "a batch");
   }

@@ -29,12 +29,15 @@ const library& cublas() {
   return loaded;
 }
 
-/// Returns the library function with this name. The function has the same type as the wrapper.
-template <class Function>
-Function* theirs(const char* name, Function*) {
-  void* found = cublas().handle == nullptr ? nullptr : ::dlsym(cublas().handle, name);
-  if (found == nullptr) throw std::runtime_error("cuBLAS has no " + std::string{name});
-  return reinterpret_cast<Function*>(found);
+/// Calls the library's function with this name, which has the same type as the wrapper.
+template <auto Wrapper, class... Arguments>
+auto call(const char* name, Arguments... arguments) {
+  static const auto function = [name] {
+    void* found = cublas().handle == nullptr ? nullptr : ::dlsym(cublas().handle, name);
+    if (found == nullptr) throw std::runtime_error("cuBLAS has no " + std::string{name});
+    return reinterpret_cast<decltype(Wrapper)>(found);
+  }();
+  return function(arguments...);
 }
 
 }  // namespace
@@ -47,40 +50,34 @@ std::optional<std::string> mlp::why_no_cublas() {
 extern "C" {
 
 cublasStatus_t cublasCreate(cublasHandle_t* handle) {
-  static auto* const call = theirs("cublasCreate_v2", &cublasCreate);
-  return call(handle);
+  return call<&cublasCreate>("cublasCreate_v2", handle);
 }
 
 cublasStatus_t cublasDestroy(cublasHandle_t handle) {
-  static auto* const call = theirs("cublasDestroy_v2", &cublasDestroy);
-  return call(handle);
+  return call<&cublasDestroy>("cublasDestroy_v2", handle);
 }
 
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) {
-  static auto* const call = theirs("cublasSetMathMode", &cublasSetMathMode);
-  return call(handle, mode);
+  return call<&cublasSetMathMode>("cublasSetMathMode", handle, mode);
 }
 
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
-  static auto* const call = theirs("cublasSetStream_v2", &cublasSetStream);
-  return call(handle, stream);
+  return call<&cublasSetStream>("cublasSetStream_v2", handle, stream);
 }
 
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void* workspace, size_t bytes) {
-  static auto* const call = theirs("cublasSetWorkspace_v2", &cublasSetWorkspace);
-  return call(handle, workspace, bytes);
+  return call<&cublasSetWorkspace>("cublasSetWorkspace_v2", handle, workspace, bytes);
 }
 
 const char* cublasGetStatusString(cublasStatus_t status) {
-  static auto* const call = theirs("cublasGetStatusString", &cublasGetStatusString);
-  return call(status);
+  return call<&cublasGetStatusString>("cublasGetStatusString", status);
 }
 
 cublasStatus_t cublasSgemm(cublasHandle_t handle, cublasOperation_t how_a, cublasOperation_t how_b,
                            int m, int n, int k, const float* alpha, const float* a, int lda,
                            const float* b, int ldb, const float* beta, float* c, int ldc) {
-  static auto* const call = theirs("cublasSgemm_v2", &cublasSgemm);
-  return call(handle, how_a, how_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+  return call<&cublasSgemm>("cublasSgemm_v2", handle, how_a, how_b, m, n, k, alpha, a, lda, b, ldb,
+                            beta, c, ldc);
 }
 
 }  // extern "C"

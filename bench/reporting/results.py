@@ -69,46 +69,32 @@ def is_program(found):
 def training_rows(program, found):
     """Returns the four loops of the MLP as rows and goals, so that they are judged like all others.
     """
-    rows, goals, by_name = [], [], {}
     label = f"an epoch of {found.get('data', {}).get('name', 'unnamed data')}"
+    by_name, goals = {}, []
     for mode in found.get("modes", []):
-        runs = sorted(mode["seconds_of_runs"])
-        epochs = found["options"]["epochs"]
-        row = {
-            "name": mode["technique"],
-            "repetitions": len(runs),
-            "nanoseconds": {
-                "median": mode["seconds"] * 1e9 / epochs,
-                "min": runs[0] * 1e9 / epochs,
-                "max": runs[-1] * 1e9 / epochs,
-            },
-            "label": label,
-        }
-        rows.append(row)
-        by_name[mode["technique"]] = row["nanoseconds"]
-    floor = by_name.get("resident")
-    for name in ("overlapped", "serial"):
-        if floor and name in by_name:
-            goal = {"name": name, "floor": "resident", "compares": "time"}
-            goal["ratio"] = by_name[name]["median"] / floor["median"]
-            goal["noisy"] = floor["max"] > 1.2 * floor["min"]
-            if name == "overlapped":
-                goal["at_most"] = 1.02
-                goal["met"] = goal["ratio"] <= goal["at_most"]
-            goals.append(goal)
-    costs = found.get("batch_microseconds", {})
-    overlapped = by_name.get("overlapped")
-    if overlapped and costs.get("bound"):
-        batch = overlapped["median"] / found["batches_per_epoch"]
-        goals.append(
-            {
-                "name": "overlapped",
-                "floor": f"bound by {costs.get('bound_by', 'max()')}",
-                "compares": "time",
-                "ratio": batch / (costs["bound"] * 1e3),
-                "noisy": overlapped["max"] > 1.2 * overlapped["min"],
-            }
-        )
+        per_epoch = 1e9 / found["options"]["epochs"]
+        of_runs = {**spread(mode["seconds_of_runs"]), "median": mode["seconds"]}
+        by_name[mode["technique"]] = {key: value * per_epoch for key, value in of_runs.items()}
+
+    def judge(name, floor, over, noisy_if, bound=None):
+        goal = {"name": name, "floor": floor, "compares": "time"}
+        goal.update(ratio=by_name[name]["median"] / over, noisy=noisy_if["max"] > 1.2 * noisy_if["min"])
+        if bound is not None:
+            goal.update(at_most=bound, met=goal["ratio"] <= bound)
+        goals.append(goal)
+
+    if floor := by_name.get("resident"):
+        for name, bound in (("overlapped", 1.02), ("serial", None)):
+            if name in by_name:
+                judge(name, "resident", floor["median"], floor, bound)
+    costs = found.get("batch_microseconds") or {}
+    if costs.get("bound") and "overlapped" in by_name:
+        epoch = costs["bound"] * 1e3 * found["batches_per_epoch"]
+        judge("overlapped", f"bound by {costs['bound_by']}", epoch, by_name["overlapped"])
+    rows = [
+        {"name": name, "repetitions": len(mode["seconds_of_runs"]), "nanoseconds": nanoseconds, "label": label}
+        for (name, nanoseconds), mode in zip(by_name.items(), found.get("modes", []))
+    ]
     return {"program": program, "rows": rows, "goals": goals}
 
 

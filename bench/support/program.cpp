@@ -91,30 +91,23 @@ class keeping_reporter : public benchmark::ConsoleReporter {
   std::vector<row> rows_;
 };
 
-// The spreads of a goal and of its floor, the ratio of their medians, and whether the floor was
-// unstable.
+// The ratio of the medians of a goal and its floor, and whether the floor was unstable.
 struct judgement {
   double ratio = 0;
-  spread name;
-  spread floor;
   bool noisy = false;
 };
 
 std::optional<judgement> judge(const goal& aim, const keeping_reporter& seen) {
-  const auto* name = seen.find(aim.name);
-  const auto* floor = seen.find(aim.floor);
-  if (name == nullptr || floor == nullptr) return std::nullopt;
-  const auto values = [&](const keeping_reporter::row& row) {
-    return spread_of(aim.what == goal::kind::time_at_most ? row.nanoseconds : row.items_per_second);
+  const bool is_time = aim.what == goal::kind::time_at_most;
+  const auto spread_in = [&](const std::string& name) -> std::optional<spread> {
+    const auto* row = seen.find(name);
+    if (row == nullptr || (!is_time && row->items_per_second.empty())) return std::nullopt;
+    return spread_of(is_time ? row->nanoseconds : row->items_per_second);
   };
-  if (aim.what == goal::kind::speed_at_least &&
-      (name->items_per_second.empty() || floor->items_per_second.empty())) {
-    return std::nullopt;
-  }
-  judgement made{.ratio = 0, .name = values(*name), .floor = values(*floor), .noisy = false};
-  made.ratio = made.name.median / made.floor.median;
-  made.noisy = made.floor.max > 1.2 * made.floor.min;
-  return made;
+  const auto ours = spread_in(aim.name);
+  const auto floor = spread_in(aim.floor);
+  if (!ours || !floor) return std::nullopt;
+  return judgement{ours->median / floor->median, floor->max > 1.2 * floor->min};
 }
 
 bool is_met(const goal& aim, double ratio) {
@@ -164,22 +157,13 @@ ordered_json to_json(const keeping_reporter::row& row) {
   return out;
 }
 
-// Removes `--json FILE` or `--json=FILE` from the arguments and returns FILE.
+// Removes `--json FILE` from the arguments and returns FILE.
 std::optional<std::string> take_json(std::vector<std::string>& arguments) {
-  for (std::size_t i = 1; i < arguments.size(); ++i) {
-    if (arguments[i].starts_with("--json=")) {
-      const std::string file = arguments[i].substr(7);
-      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
-      return file;
-    }
-    if (arguments[i] == "--json" && i + 1 < arguments.size()) {
-      const std::string file = arguments[i + 1];
-      const auto at = arguments.begin() + static_cast<std::ptrdiff_t>(i);
-      arguments.erase(at, at + 2);
-      return file;
-    }
-  }
-  return std::nullopt;
+  const auto at = std::find(arguments.begin(), arguments.end(), "--json");
+  if (arguments.end() - at < 2) return std::nullopt;
+  const std::string file = at[1];
+  arguments.erase(at, at + 2);
+  return file;
 }
 
 }  // namespace
