@@ -1,26 +1,36 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
+#include <limits>
+#include <numeric>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
-#include <vector>
+#include <system_error>
 
 #include <penstock/data/memory_dataset.hpp>
 #include <penstock_ext/files/idx_dataset.hpp>
 
+#include "../../examples/mlp/digits.hpp"
+
 namespace mlp {
 
 /// Digits in memory: contiguous images of 28 x 28 bytes, and their labels.
-struct digit_set {
-  std::vector<std::uint8_t> images;
-  std::vector<std::uint8_t> labels;
-
+struct digit_set : example::digit_set {
   /// Returns the first `max` samples, or all samples if `max` is 0, without copying them. Throws
   /// `std::runtime_error` if there are no samples.
-  [[nodiscard]] penstock::memory_dataset<penstock::digit_record> first(std::uint64_t max) const;
+  [[nodiscard]] penstock::memory_dataset<penstock::digit_record> first(std::uint64_t max) const {
+    const std::size_t count = max == 0 ? labels.size() : std::min<std::size_t>(max, labels.size());
+    if (count == 0) throw std::runtime_error("there are no samples to train or to test on");
+    return penstock::memory_dataset<penstock::digit_record>{
+        std::span{images.data(), count * 28 * 28}, std::span{labels.data(), count}};
+  }
 };
 
 /// The training and test digits, and the name to print.
@@ -32,25 +42,47 @@ struct digit_data {
   digit_set test;
 };
 
-/// Returns the folder of the files: `asked` if set, otherwise $MNIST_DIR if set, otherwise
+/// Returns the folder of the files: `requested` if set, otherwise $MNIST_DIR if set, otherwise
 /// data/mnist if it contains the files, otherwise an empty optional.
-[[nodiscard]] std::optional<std::filesystem::path> find_data(
-    const std::optional<std::filesystem::path>& requested);
+[[nodiscard]] inline std::optional<std::filesystem::path> find_data(
+    const std::optional<std::filesystem::path>& requested) {
+  if (requested) return requested;
+  if (const char* directory = std::getenv("MNIST_DIR"); directory != nullptr && *directory != 0) {
+    return directory;
+  }
+  std::error_code ignored;
+  for (const char* suffix : {"", ".gz"}) {
+    const std::string first = "data/mnist/train-images-idx3-ubyte";
+    if (std::filesystem::exists(first + suffix, ignored)) return "data/mnist";
+  }
+  return std::nullopt;
+}
 
 /// Reads MNIST's four files, plain or with the extension .gz. Throws errors derived from
 /// `penstock::file_error`, such as `file_unreadable` if a file is missing.
-[[nodiscard]] digit_data read_data(const std::filesystem::path& directory);
+[[nodiscard]] inline digit_data read_data(const std::filesystem::path& directory) {
+  constexpr std::size_t all = (std::numeric_limits<std::size_t>::max)();
+  digit_data data{"IDX files",
+                  directory.string(),
+                  {example::read_digits(directory, "train", all)},
+                  {example::read_digits(directory, "t10k", all)}};
+  // Fashion-MNIST has the same number of samples but different pixels.
+  const auto& pixels = data.train.images;
+  const auto sum = std::accumulate(pixels.begin(), pixels.end(), std::uint64_t{0});
+  if (sum == 1'567'298'545) data.name = "MNIST";
+  return data;
+}
 
-/// Generates the pixels of class `digit` (0 to 9): a random pattern of the class with added noise
-/// from the key. The bytes are the same on every machine. A network can learn to distinguish the
-/// classes.
-void random_digit(unsigned digit, std::uint64_t key, std::span<std::uint8_t, 28 * 28> out);
-
-/// Generates `count` random digits with the labels 0, 1, ..., 9, 0, ... and keys that start at
-/// `first_key`.
-[[nodiscard]] digit_set random_digits(std::uint64_t count, std::uint64_t first_key = 0);
+/// Generates `count` random digits with numbers that start at `first`. A network can learn to
+/// distinguish the classes.
+[[nodiscard]] inline digit_set random_digits(std::uint64_t count, std::uint64_t first = 0) {
+  return {example::random_digits(count, first)};
+}
 
 /// Generates random digits in MNIST's sizes.
-[[nodiscard]] digit_data random_data(std::uint64_t train = 60'000, std::uint64_t test = 10'000);
+[[nodiscard]] inline digit_data random_data(std::uint64_t train = 60'000,
+                                            std::uint64_t test = 10'000) {
+  return {"random digits", "", random_digits(train), random_digits(test, train)};
+}
 
 }  // namespace mlp
