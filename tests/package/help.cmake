@@ -6,7 +6,7 @@
 cmake_policy(VERSION 3.25)
 file(REMOVE_RECURSE "${work}")
 foreach(tool IN ITEMS apt-get c++ clang++ cmake cp ctest curl doxygen g++ git gzip mkdir mktemp nproc
-                      nvcc nvidia-smi pip python3 rm sudo tar valgrind wget)
+                      nvcc nvidia-smi pip python3 rm sudo tar wget)
   file(WRITE "${work}/bin/${tool}" "#!/bin/sh\necho \"$0 $*\" >>'${work}/called'\nexit 1\n")
   file(CHMOD "${work}/bin/${tool}" PERMISSIONS OWNER_READ OWNER_EXECUTE)
 endforeach()

@@ -16,7 +16,6 @@
 #include <penstock_ext/indexed/hdf5/hdf5_dataset.hpp>
 #include <penstock_ext/indexed/json/json_lines.hpp>
 #include <penstock_ext/indexed/tf_examples.hpp>
-#include <penstock_ext/samplers/block_shuffled.hpp>
 
 #include "../penstock_peer.hpp"
 
@@ -31,7 +30,6 @@ using line = ps::record<ps::field<"text", std::uint8_t, ps::ragged>, ps::field<"
 using image = ps::record<ps::field<"x", std::uint8_t, 28, 28>>;
 constexpr ps::sequential sequential{};
 constexpr ps::shuffled shuffled{.seed = 1};
-constexpr ps::block_shuffled chunks{.seed = 1, .block = 64};
 
 // Adds all values of the fields. The sums of floats are exact, because the values are whole.
 template <class... Values>
@@ -82,10 +80,10 @@ enum class opened { once, each_epoch };
 
 template <class Open, class Order, class Add>
 compare::row row(const std::string& name, Open open, Order order, Add add_batch,
-                 std::size_t workers = 0, opened when = opened::once) {
+                 opened when = opened::once) {
   const auto measure = [=](const std::string& folder) {
     const auto make = [&] {
-      return ps::loader{open(folder), order, {.batch_size = 64, .workers = workers}};
+      return ps::loader{open(folder), order, {.batch_size = 64, .workers = 0}};
     };
     const auto run = [&](auto& loader, std::uint64_t epoch, auto each) {
       for (auto& batch : loader.epoch(epoch)) {
@@ -112,16 +110,12 @@ int main(int argc, char** argv) {
   const std::vector<compare::row> rows{
       row("tfrecord/penstock/sequential", open_examples, sequential, add_example),
       row("tfrecord/penstock/shuffled", open_examples, shuffled, add_example),
-      row("tfrecord/penstock/shuffled/workers:2", open_examples, shuffled, add_example, 2),
-      row("jsonl/penstock/first_use", open_new_lines, sequential, add_lines, 0, anew),
+      row("jsonl/penstock/first_use", open_new_lines, sequential, add_lines, anew),
       row("jsonl/penstock/sequential", open_lines, sequential, add_lines),
       row("jsonl/penstock/shuffled", open_lines, shuffled, add_lines),
-      row("jsonl/penstock/shuffled/workers:2", open_lines, shuffled, add_lines, 2),
       row("wav/penstock/shuffled", open_clips, shuffled, add_clips),
-      row("wav/penstock/shuffled/workers:2", open_clips, shuffled, add_clips, 2),
-      row("hdf5/penstock/sequential", open_images, sequential, add_images, 0, anew),
-      row("hdf5/penstock/block_shuffled", open_images, chunks, add_images, 0, anew),
-      row("hdf5/penstock/shuffled", open_images, shuffled, add_images, 0, anew),
+      row("hdf5/penstock/sequential", open_images, sequential, add_images, anew),
+      row("hdf5/penstock/shuffled", open_images, shuffled, add_images, anew),
   };
   return compare::main_of(argc, argv, rows);
 }
