@@ -49,10 +49,10 @@ class network_memory {
   void assign(std::span<const float> parameters, stream_ref stream) {
     const std::vector<float> zeros(shape::parameters);
     const kernel::step_state start{};
-    parameters_.upload(parameters, 0, stream);
-    first_moments_.upload(zeros, 0, stream);
-    second_moments_.upload(zeros, 0, stream);
-    state_.upload({&start, 1}, 0, stream);
+    parameters_.upload(parameters, stream);
+    first_moments_.upload(zeros, stream);
+    second_moments_.upload(zeros, stream);
+    state_.upload({&start, 1}, stream);
   }
 
  private:

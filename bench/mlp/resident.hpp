@@ -45,9 +45,9 @@ struct sample_store {
       for (std::size_t i = begin; i < end; ++i) indices.push_back(i);
       const penstock::batch_view<record> samples{memory.data(), layout, 0, indices.size()};
       reader.read(indices, samples, key);
-      images.upload(penstock::get<"image">(samples).flat(), (first + begin) * shape::inputs,
-                    stream);
-      labels.upload(penstock::get<"label">(samples).flat(), first + begin, stream);
+      images.upload(penstock::get<"image">(samples).flat(), stream,
+                    (first + begin) * shape::inputs);
+      labels.upload(penstock::get<"label">(samples).flat(), stream, first + begin);
     }
   }
 };
@@ -79,7 +79,7 @@ class resident_set {
       if (is_random) {
         for (std::uint64_t& place : order) place += epoch * size_;
       }
-      order_.upload(order, epoch * size_, stream);
+      order_.upload(order, stream, epoch * size_);
     }
   }
 

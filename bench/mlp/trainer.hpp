@@ -147,7 +147,7 @@ class trainer {
       sum(e * samples_ + full, rest, sums.data() + 2 * e + 1);
     }
     std::vector<double> found(2 * epochs_);
-    sums.download(found, 0, stream_);
+    sums.download(found, stream_);
     std::vector<double> means;
     for (std::size_t e = 0; e < epochs_; ++e) {
       double mean = full != 0 ? found[2 * e] / static_cast<double>(batch_size_) : 0.0;
@@ -159,8 +159,8 @@ class trainer {
 
   [[nodiscard]] run_trace trace() const {
     run_trace copy{std::vector<float>(losses_.size()), std::vector<float>(shape::parameters)};
-    losses_.download(copy.losses, 0, stream_);
-    network_.parameters().download(copy.parameters, 0, stream_);
+    losses_.download(copy.losses, stream_);
+    network_.parameters().download(copy.parameters, stream_);
     return copy;
   }
 
@@ -177,7 +177,7 @@ class trainer {
                         std::min(batch_size_, count - first), right.data() + b, stream_);
     }
     std::vector<std::uint64_t> found(batches);
-    right.download(found, 0, stream_);
+    right.download(found, stream_);
     std::uint64_t all = 0;
     for (const std::uint64_t batch : found) all += batch;
     return static_cast<double>(all) / static_cast<double>(count);

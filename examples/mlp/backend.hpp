@@ -2,9 +2,7 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 #include <string>
-#include <utility>
 
 #include <thrust/execution_policy.h>
 #include <thrust/functional.h>
@@ -14,41 +12,9 @@
 
 #include <penstock/device/cpu_device.hpp>
 
+#include "device_array.hpp"
+
 namespace example {
-
-/// `size()` elements of device memory, owned. Move-only.
-template <class T, class Device>
-class device_array {
- public:
-  /// Throws `penstock::out_of_memory`. `size` must not be 0.
-  device_array(const Device& device, std::size_t size)
-      : device_(device), size_(size), data_(static_cast<T*>(device.allocate(size * sizeof(T)))) {}
-  device_array(device_array&& other) noexcept
-      : device_(other.device_), size_(other.size_), data_(std::exchange(other.data_, nullptr)) {}
-  device_array& operator=(device_array&&) = delete;
-  ~device_array() {
-    if (data_ != nullptr) device_.deallocate(data_, size_ * sizeof(T));
-  }
-
-  [[nodiscard]] T* data() const noexcept { return data_; }
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
-
-  /// Copies `values` to the first elements and waits for the copy.
-  void upload(std::span<const T> values, typename Device::stream_ref stream) {
-    device_.copy_async(data_, values.data(), values.size_bytes(), stream);
-    device_.synchronize(stream);
-  }
-  /// Copies the first elements to `values` and waits for the copy.
-  void download(std::span<T> values, typename Device::stream_ref stream) const {
-    device_.copy_async(values.data(), data_, values.size_bytes(), stream);
-    device_.synchronize(stream);
-  }
-
- private:
-  Device device_;
-  std::size_t size_;
-  T* data_;
-};
 
 /// Runs the network on the CPU device. The thread of the training loop takes the place of a stream,
 /// so the step is the body of the loop. The network uses a single thread, so that every sum has a
