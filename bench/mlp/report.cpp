@@ -28,26 +28,21 @@ std::optional<double> ratio(std::optional<double> above, std::optional<double> b
   return *above / *below;
 }
 
-std::size_t steps(const options& chosen, const results& found) {
-  return chosen.epochs * found.batches_per_epoch;
-}
-
 /// Returns the time per step of a mode in microseconds, or an empty optional if the mode was not
 /// run.
 std::optional<double> step_of(const options& chosen, const results& found, technique t) {
   const auto seconds = seconds_of(found, t);
   if (!seconds) return std::nullopt;
-  return *seconds * 1e6 / static_cast<double>(steps(chosen, found));
+  return *seconds * 1e6 / static_cast<double>(chosen.epochs * found.batches_per_epoch);
 }
 
 /// Returns how much longer the overlapped loop takes than the bound, as a fraction: 0.02 means 2 %
 /// longer.
 std::optional<double> above_bound(const options& chosen, const results& found,
                                   const std::optional<bound>& min) {
-  const auto seconds = seconds_of(found, technique::overlapped);
-  if (!seconds || !min) return std::nullopt;
-  const double batch = *seconds * 1e6 / static_cast<double>(steps(chosen, found));
-  return batch / min->microseconds - 1.0;
+  const auto batch = step_of(chosen, found, technique::overlapped);
+  if (!batch || !min) return std::nullopt;
+  return *batch / min->microseconds - 1.0;
 }
 
 std::optional<bound> least_of(const options& chosen, const results& found) {
