@@ -117,7 +117,7 @@ def bound_of(goal):
 
 
 def value_of(goal):
-    value = goal.get("ratio")
+    value = goal.get("ratio", goal.get("difference"))
     return value if isinstance(value, (int, float)) else None
 
 

@@ -24,7 +24,7 @@ def goal_rows(goals):
             goal["name"],
             goal["floor"],
             goal.get("compares", ""),
-            "-" if value is None else f"{value:.3f}",
+            "-" if value is None else f"{value:.3f}" if "ratio" in goal else number(value),
             f"{bound[0]} {bound[1]:g}" if bound else "-",
             f"**{verdict}**" if "missed" in verdict or "noisy" in verdict else verdict,
         )

@@ -2,6 +2,7 @@
 """Tests the rows and the result texts of bench/compare/storage, and penstock on small files."""
 
 import dataclasses
+import json
 import os
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "bench" / "compare" / "storage"))
+import dlio_peer  # noqa: E402
 import storage  # noqa: E402
 import workloads  # noqa: E402
 
@@ -130,6 +132,45 @@ class Files(unittest.TestCase):
                 different = len(set(file.read(["c0"])["c0"].to_pylist()))
                 self.assertEqual(different < 1001, "1000" in words)
 
+    def test_dlio_reads_from_the_first_column_to_the_last(self):
+        import pyarrow.parquet as parquet
+
+        def begin_of(column):
+            return column.dictionary_page_offset or column.data_page_offset
+
+        for name in ("dlrm", "dlrm_dictionary", "dlrm_types"):
+            names = workloads.read_columns(name)
+            file = parquet.ParquetFile(workloads.paths(self.folder, name)[0])
+            columns = [file.metadata.row_group(0).column(place) for place in range(200)]
+            first, last = (int(which[1:]) for which in (names[0], names[-1]))
+            asked = types.SimpleNamespace(_columns=names)
+            begin, size, whole = dlio_peer.byte_range(asked, file, 0)
+            self.assertEqual(begin, begin_of(columns[first]))
+            self.assertEqual(begin + size, begin_of(columns[last + 1]))
+            self.assertEqual(whole, sum(column.total_compressed_size for column in columns))
+
+    def test_dlio_has_waited_for_what_a_step_took_longer(self):
+        out = Path(self.folder)
+        # Half of the sample rate that the steps need. The figure of DLIO differs.
+        metric = {"train_throughput_mean_samples_per_second": 20, "train_au_mean_percentage": 80}
+        (out / "summary.json").write_text(json.dumps({"metric": metric}))
+        (out / "0_output.json").write_text(json.dumps({"1": {"proc": {"block1": 5 * [0.1]}}}))
+        row = dataclasses.replace(workloads.WORKLOADS["unet3d"], batch=4, step=0.1)
+        self.assertEqual(
+            dlio_peer.found(out, row), {"utilisation": 0.5, "samples": 16, "samples_per_second": 20}
+        )
+
+    def test_dlio_has_all_epochs_as_one(self):
+        files = workloads.paths(self.folder, "retinanet")
+        dlio_peer.files_of(Path(self.folder, "dlio"), workloads.WORKLOADS["retinanet"], files, 3)
+        found = sorted(Path(self.folder, "dlio", "train").iterdir())
+        self.assertEqual([path.resolve() for path in found], 3 * [path.resolve() for path in files])
+
+    def test_dlio_stands_beside_all_that_is_not_decoded(self):
+        for name in workloads.WORKLOADS:
+            for is_cold in (False, True):
+                self.assertEqual("DLIO" in storage.sides_of(name, is_cold), name != "retinanet_decoded")
+
     @unittest.skipUnless(PEER, "penstock's side is not built")
     def test_our_side(self):
         for is_cold in (False, True):
@@ -139,7 +180,7 @@ class Files(unittest.TestCase):
             for name, row in workloads.WORKLOADS.items():
                 samples = len(workloads.paths(self.folder, name, is_cold)) * row.samples_a_file
                 for side in storage.sides_of(name, is_cold):
-                    if side == "DataLoader":
+                    if side in ("DataLoader", "DLIO"):
                         continue
                     with self.subTest(row=name, side=side, is_cold=is_cold):
                         expected = samples * (1 if is_cold else 2)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Runs one row with PyTorch's DataLoader: files with numpy or Pillow, and Parquet with pyarrow.
+"""Runs one row with PyTorch's DataLoader: files with numpy or Pillow, like DLIO's readers, and
+Parquet with pyarrow.
 
     python3 dataloader_peer.py FOLDER ROW WORKERS WARM_EPOCHS EPOCHS
 

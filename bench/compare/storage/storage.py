@@ -5,14 +5,15 @@ simulated accelerator.
     python3 storage.py --ours PROGRAM --python PYTHON [--rounds N] [--workers N] [--folder FOLDER]
         [--only ROW]... [--cold]
 
-Compares penstock with PyTorch's DataLoader (numpy, Pillow, pyarrow) on the same samples. PROGRAM is
-penstock_storage_peer. PYTHON is an interpreter with numpy, Pillow, pyarrow and torch. Without torch,
-DataLoader is skipped.
+Compares penstock with DLIO, which decodes nothing, and with PyTorch's DataLoader (numpy, Pillow,
+pyarrow) on the same samples. PROGRAM is penstock_storage_peer. PYTHON is an interpreter with numpy,
+Pillow and pyarrow, and with torch and mlcommons' DLIO, which are skipped if they are missing.
 
 The utilization is the planned time of all steps divided by the time of the loop, without the first
-epoch. Both sides have N workers (default 2). Files come from the page cache as far as there is
-memory. With --cold, each run is a single epoch whose files are first dropped from the page cache;
-penstock bypasses the page cache for whole files and columns.
+epoch. DLIO runs a single epoch of the same total length, without the first step. All sides have N
+workers (default 2). Files come from the page cache as far as there is memory. With --cold, each run
+is a single epoch whose files are first dropped from the page cache; penstock bypasses the page
+cache for whole files and columns.
 
 "no step" is penstock without an accelerator. Its processor time gives the fraction of an
 accelerator that one core can feed, and the number of cores that one accelerator needs. unet3d also
@@ -49,15 +50,16 @@ def command(side, chosen, name):
         files = paths(chosen.folder, name, chosen.cold)
         numbers = [row.batch, 0 if side in WITHOUT_STEP else row.step, *epochs, chosen.workers]
         return [os.path.abspath(chosen.ours), kind, *map(str, [*numbers, *files])]
-    program = str(HERE / "dataloader_peer.py")
-    return [chosen.python, program, chosen.folder, name, *map(str, [chosen.workers, *epochs])]
+    program = "dataloader_peer.py" if side == "DataLoader" else "dlio_peer.py"
+    return [chosen.python, str(HERE / program), chosen.folder, name, *map(str, [chosen.workers, *epochs])]
 
 
 def sides_of(name, is_cold):
+    row = WORKLOADS[name]
     ours = ["penstock"] if is_cold else ["penstock", "no step"]
     if name == "unet3d":
         ours += list(FLOORS) if is_cold else ["read loop"]
-    return ours + ["DataLoader"]
+    return ours + ["DataLoader"] + ([] if row.kind == "images" else ["DLIO"])
 
 
 def measured(side, chosen, name):
@@ -72,7 +74,7 @@ def measured(side, chosen, name):
         return None
     done.check_returncode()
     run = json.loads(done.stdout.splitlines()[-1])
-    run["samples_per_second"] = run["samples"] / run["seconds"]
+    run.setdefault("samples_per_second", run["samples"] / run.get("seconds", 1))
     return run
 
 

@@ -3,7 +3,7 @@
 
     python3 workloads.py FOLDER ROW [cold]    creates the files of a row if they do not exist
 
-The accelerator of a row is simulated: a step sleeps for a fixed time.
+The accelerator of a row is simulated: a step sleeps for a fixed time, as in DLIO.
 """
 
 import io
