@@ -24,6 +24,19 @@ namespace ps = penstock;
 
 namespace {
 
+// Returns the integer nearest to 32768 * `value`, in the range of 16 bits, or 0 for NaN. If two
+// integers are equally near, returns the even integer. Computed without the library's code.
+std::int16_t nearest_int16(float value) {
+  if (value != value) return 0;
+  const double scaled = 32768.0 * static_cast<double>(value);  // exact
+  if (scaled <= -32768) return -32768;
+  if (scaled >= 32767) return 32767;
+  const int floor = static_cast<int>(scaled + 32768) - 32768;
+  const double rest = scaled - floor;
+  const bool is_up = rest > 0.5 || (rest == 0.5 && floor % 2 != 0);
+  return static_cast<std::int16_t>(is_up ? floor + 1 : floor);
+}
+
 // Returns `count` frames that libsndfile reads, starting at frame `first`, or nothing if it fails.
 // Takes the mean of the channels if `is_mono` is set.
 template <class T>
@@ -43,7 +56,7 @@ std::optional<std::vector<T>> direct_frames(const std::string& path, std::size_t
              kind == SF_FORMAT_FLOAT || kind == SF_FORMAT_DOUBLE) {
     std::vector<float> floats(values.size());
     if (::sf_readf_float(file.get(), floats.data(), frames) != frames) return std::nullopt;
-    std::ranges::transform(floats, values.begin(), &ps::detail::audio_file::int16_of);
+    std::ranges::transform(floats, values.begin(), &nearest_int16);
   } else {
     ::sf_command(file.get(), SFC_SET_CLIPPING, nullptr, SF_TRUE);
     if (::sf_readf_short(file.get(), values.data(), frames) != frames) return std::nullopt;
