@@ -19,6 +19,7 @@
 #include <penstock/order/support/word_hash.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
+#include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/indexed/sample_index.hpp>
 
@@ -93,10 +94,11 @@ struct prefixed_format {
   }
 
   /// Finds the records of `data`, one after the other. Throws `file_truncated` if the last record
-  /// is not complete, or if the file is shorter than its header.
+  /// is not complete, or if the file is shorter than its header. Throws `file_format_error` instead
+  /// if the file has a known other format.
   template <class Report>
-  [[nodiscard]] found_samples scan(const mapped_file& data, std::size_t,
-                                   const Report& report) const {
+  [[nodiscard]] found_samples scan(const mapped_file& data, std::size_t, const Report& report) const
+      try {
     found_samples found;
     const auto all = data.bytes();
     if (layout.file_header > all.size()) {
@@ -122,6 +124,11 @@ struct prefixed_format {
     }
     found.count = found.marks.size();
     return found;
+  } catch (const file_truncated&) {
+    // Records may begin like a compressed file, so a file whose records fit is not rejected.
+    throw_foreign_format(data.bytes(), data.path(), "records in the layout", layout.file_header,
+                         "");
+    throw;
   }
 };
 
@@ -202,7 +209,7 @@ class prefixed_records : public detail::concat_dataset<detail::part_list<detail:
  public:
   /// Opens the files at `paths`, and builds missing and stale indexes. Throws the errors of
   /// `text_lines`, `file_truncated` if a record or the header exceeds its file, and `option_error`
-  /// if the layout is invalid.
+  /// if the layout is invalid. A compressed file is an error if a record exceeds it.
   explicit prefixed_records(const std::vector<std::string>& paths,
                             const prefixed_layout& layout = {}, const index_options& options = {})
       : prefixed_records(paths, detail::checked_format(layout), options) {}

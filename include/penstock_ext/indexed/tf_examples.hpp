@@ -70,10 +70,12 @@ struct tf_record_format {
     std::size_t reported = 0;
     for (std::size_t at = 0; at < all.size();) {
       const auto rest = all.subspan(at);
-      if (rest.size() >= head && little_endian<4>(&rest[8]) != masked_crc(rest.first(8))) {
+      if (rest.size() < head || little_endian<4>(&rest[8]) != masked_crc(rest.first(8))) {
         throw_foreign_format(all, data.path(), "TFRecord", 0, "");
-        throw file_corrupt(data.path(), at + 8, "the CRC-32C of the length of a record",
-                           "a different checksum: the file is damaged or is not a TFRecord file");
+        if (rest.size() >= head) {
+          throw file_corrupt(data.path(), at + 8, "the CRC-32C of the length of a record",
+                             "a different checksum: the file is damaged or is not a TFRecord file");
+        }
       }
       const std::uint64_t size = rest.size() < around ? 0 : little_endian<8>(rest.data());
       if (rest.size() < around || size > rest.size() - around) {
