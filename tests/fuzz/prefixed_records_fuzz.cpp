@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Scans any bytes for records of any layout. Either each record lies within the file, after the
-// record before it, or the last record is an error at the end of the file.
+// record before it, or the last record is an error at the end of the file. A file of a known other
+// format may be an error that names the format.
 #include <penstock_ext/indexed/prefixed_records.hpp>
 
 #include <cstddef>
@@ -42,6 +43,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
   } catch (const ps::file_truncated& error) {
     fuzz::require(error.offset() == all.size(), "an error at the end of the file");
+  } catch (const ps::file_format_error&) {
+    fuzz::require(!ps::detail::foreign_text(all).empty(), "an error for a known other format");
   }
   return 0;
 }
