@@ -19,7 +19,6 @@
 #include <penstock/order/support/word_hash.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
-#include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/indexed/sample_index.hpp>
 
@@ -97,38 +96,19 @@ struct prefixed_format {
   /// is not complete, or if the file is shorter than its header. Throws `file_format_error` instead
   /// if the file has a known other format.
   template <class Report>
-  [[nodiscard]] found_samples scan(const mapped_file& data, std::size_t, const Report& report) const
-      try {
-    found_samples found;
+  [[nodiscard]] found_samples scan(const mapped_file& data, std::size_t,
+                                   const Report& report) const {
     const auto all = data.bytes();
-    if (layout.file_header > all.size()) {
-      throw file_truncated(data.path(), all.size(),
-                           "a header of " + std::to_string(layout.file_header) + " bytes",
-                           "the end of the file");
-    }
-    const std::uint64_t first = layout.file_header;
-    std::uint64_t reported = 0;
-    for (std::uint64_t at = first; at < all.size();) {
+    const auto next = [&](std::uint64_t& at) {
       const auto bytes = data_of(all.subspan(static_cast<std::size_t>(at)), data.path(), at);
-      found.marks.push_back(at);
-      found.longest = std::max<std::uint64_t>(found.longest, bytes.size());
       const auto end =
           static_cast<std::uint64_t>(bytes.data() - all.data()) + bytes.size() + layout.after;
-      const std::uint64_t unused = (end - first) % layout.alignment;
+      const std::uint64_t unused = (end - layout.file_header) % layout.alignment;
       const std::uint64_t gap = unused == 0 ? 0 : layout.alignment - unused;
       at = gap > all.size() - end ? all.size() : end + gap;
-      if (at - reported >= std::uint64_t{64} << 20 || at == all.size()) {
-        reported = at;
-        report(at);
-      }
-    }
-    found.count = found.marks.size();
-    return found;
-  } catch (const file_truncated&) {
-    // Records may begin like a compressed file, so a file whose records fit is not rejected.
-    throw_foreign_format(data.bytes(), data.path(), "records in the layout", layout.file_header,
-                         "");
-    throw;
+      return bytes.size();
+    };
+    return scan_records(data, "records in the layout", layout.file_header, next, report);
   }
 };
 

@@ -24,6 +24,7 @@
 #include <penstock_ext/files/index_file.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/files/support/checksums.hpp>
+#include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/parallel_for.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 
@@ -73,6 +74,38 @@ struct found_samples {
   std::uint64_t longest = 0;              ///< size of the longest sample in bytes
   std::vector<std::uint64_t> marks = {};  ///< positions of samples 0, step, 2 * step, ...
 };
+
+/// Finds the records of `data`, one after the other, starting at byte `begin`. `next(at)` moves `at`
+/// from the start of a record to its end, and returns the size of the record's data. Calls
+/// `report(at)` every 64 MiB. Throws `file_truncated` if the file ends before `begin`, and the errors
+/// of `next`. If the file has a known other format, throws `file_format_error` instead, whose message
+/// contains `expected`.
+template <class Next, class Report>
+[[nodiscard]] found_samples scan_records(const mapped_file& data, const char* expected,
+                                         std::uint64_t begin, const Next& next,
+                                         const Report& report) try {
+  const std::uint64_t size = data.bytes().size();
+  if (begin > size) {
+    throw file_truncated(data.path(), size, "a header of " + std::to_string(begin) + " bytes",
+                         "the end of the file");
+  }
+  found_samples found;
+  std::uint64_t reported = 0;
+  for (std::uint64_t at = begin; at < size;) {
+    found.marks.push_back(at);
+    found.longest = std::max<std::uint64_t>(found.longest, next(at));
+    if (at - reported >= std::uint64_t{64} << 20 || at == size) {
+      reported = at;
+      report(at);
+    }
+  }
+  found.count = found.marks.size();
+  return found;
+} catch (const file_error&) {
+  // A record may begin like a compressed file, so a file whose records are valid is accepted.
+  throw_foreign_format(data.bytes(), data.path(), expected, begin, "");
+  throw;
+}
 
 /// The positions of samples in a data file, in a memory-mapped index file. Movable. Reading is
 /// thread-safe.

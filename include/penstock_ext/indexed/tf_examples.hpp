@@ -6,14 +6,12 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
@@ -24,7 +22,6 @@
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
 #include <penstock_ext/files/support/checksums.hpp>
-#include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/indexed/detail/record_fields.hpp>
 #include <penstock_ext/indexed/sample_index.hpp>
@@ -65,34 +62,22 @@ struct tf_record_format {
   template <class Report>
   [[nodiscard]] static found_samples scan(const mapped_file& data, std::size_t,
                                           const Report& report) {
-    found_samples found;
-    const auto all = data.bytes();
-    std::size_t reported = 0;
-    for (std::size_t at = 0; at < all.size();) {
-      const auto rest = all.subspan(at);
-      if (rest.size() < head || little_endian<4>(&rest[8]) != masked_crc(rest.first(8))) {
-        throw_foreign_format(all, data.path(), "TFRecord", 0, "");
-        if (rest.size() >= head) {
-          throw file_corrupt(data.path(), at + 8, "the CRC-32C of the length of a record",
-                             "a different checksum: the file is damaged or is not a TFRecord file");
-        }
+    const auto next = [&](std::uint64_t& at) {
+      const auto rest = data.bytes().subspan(static_cast<std::size_t>(at));
+      if (rest.size() >= head && little_endian<4>(&rest[8]) != masked_crc(rest.first(8))) {
+        throw file_corrupt(data.path(), at + 8, "the CRC-32C of the length of a record",
+                           "a different checksum: the file is damaged or is not a TFRecord file");
       }
       const std::uint64_t size = rest.size() < around ? 0 : little_endian<8>(rest.data());
       if (rest.size() < around || size > rest.size() - around) {
-        throw file_truncated(data.path(), all.size(),
+        throw file_truncated(data.path(), data.bytes().size(),
                              "a whole record from byte " + std::to_string(at),
                              "the end of the file");
       }
-      found.marks.push_back(at);
-      found.longest = (std::max)(found.longest, size);
-      at += around + static_cast<std::size_t>(size);
-      if (at - reported >= std::size_t{64} << 20 || at == all.size()) {
-        reported = at;
-        report(at);
-      }
-    }
-    found.count = found.marks.size();
-    return found;
+      at += around + size;
+      return size;
+    };
+    return scan_records(data, "TFRecord", 0, next, report);
   }
 };
 
