@@ -9,7 +9,6 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -171,32 +170,16 @@ class sample_index {
   index_header head_ = {};
 };
 
-/// The options and threads for building the index of one file.
-struct index_build {
-  const index_options& options;
-  std::size_t workers;
-  std::mutex& guard;  ///< held while the progress function is called
-
-  void report(const std::string& path, std::uint64_t done, std::uint64_t total) const {
-    if (!options.progress) return;
-    const std::lock_guard lock{guard};
-    options.progress({path, done, total});
-  }
-};
-
-/// Returns the path of the index of `path`. In a folder for all index files, the name contains a
-/// checksum of the whole path.
-[[nodiscard]] inline std::string index_path(const std::string& path, const std::string& folder) {
-  if (folder.empty()) return path + ".index";
-  return folder + '/' + derived_name(path) + ".index";
-}
-
 /// Opens the index of `data`, or builds it with `format.scan(data, workers, report)`, which returns
 /// `found_samples` and calls `report(done_bytes)`. Throws the same errors as `text_lines`.
-template <class Format>
+template <class Format, class Report>
 [[nodiscard]] sample_index opened_index(const mapped_file& data, const Format& format,
-                                        const index_build& build) {
-  const std::string path = index_path(data.path(), build.options.folder);
+                                        const index_options& options, std::size_t workers,
+                                        const Report& report) {
+  // In a folder for all index files, the name contains a checksum of the whole path.
+  const std::string& folder = options.folder;
+  const std::string path =
+      (folder.empty() ? data.path() : folder + '/' + derived_name(data.path())) + ".index";
   const file_stamp stamp = stamp_of_file(data.path());
   index_header head{.format = format.number(),
                     .data_bytes = data.bytes().size(),
@@ -208,12 +191,11 @@ template <class Format>
     try {
       return {std::move(file), Format::step, head};
     } catch (const file_error&) {
-      if (build.options.on_stale == stale_index::reject) throw;
+      if (options.on_stale == stale_index::reject) throw;
     }
   }
   const new_index file{path, "an index file", ": set .folder to a folder for index files"};
-  const auto report = [&](std::uint64_t done) { build.report(data.path(), done, head.data_bytes); };
-  const found_samples found = format.scan(data, build.workers, report);
+  const found_samples found = format.scan(data, workers, report);
   if (const file_stamp now = stamp_of_file(data.path()); now != stamp) {
     throw file_changed(data.path(), 0, "the same file until its index is built",
                        "another size or modification time");
@@ -299,12 +281,16 @@ template <class Part, class Format, class... Args>
                                            const Args&... args) {
   if (paths.empty()) throw_option_error("paths", {"expected at least one file, found none"});
   if (options.workers == 0) throw_option_error("workers", {"must be at least 1, but is 0"});
-  std::mutex guard;
-  const index_build build{options, (std::max)(options.workers / paths.size(), std::size_t{1}),
-                          guard};
+  const std::size_t workers = (std::max)(options.workers / paths.size(), std::size_t{1});
+  std::mutex guard;  // held while the progress function is called
   return part_list<Part>{open_in_parallel(paths.size(), options.workers, [&](std::size_t i) {
     mapped_file data{paths[i]};
-    sample_index index = opened_index(data, format, build);
+    const auto report = [&](std::uint64_t done) {
+      if (!options.progress) return;
+      const std::lock_guard lock{guard};
+      options.progress({data.path(), done, data.bytes().size()});
+    };
+    sample_index index = opened_index(data, format, options, workers, report);
     return Part{std::move(data), std::move(index), args...};
   })};
 }
