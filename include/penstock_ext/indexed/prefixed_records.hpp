@@ -112,30 +112,15 @@ struct prefixed_format {
   }
 };
 
-/// The records of one file of `prefixed_records`. Reading is thread-safe.
-class prefixed_file : public indexed_file<prefixed_format> {
+/// A file of prefixed records with its index. Movable. Reading is thread-safe.
+class indexed_records : public indexed_file<prefixed_format> {
  public:
-  using record_type = prefixed_record;
+  indexed_records(mapped_file data, sample_index index, const prefixed_format& format)
+      : indexed_file<prefixed_format>(std::move(data), std::move(index)), format_(format) {}
 
-  prefixed_file(mapped_file data, sample_index index, const prefixed_format& format)
-      : indexed_file<prefixed_format>(std::move(data), std::move(index)),
-        format_(format),
-        extents_{{.longest = static_cast<std::size_t>(std::max<std::uint64_t>(longest(), 1))}} {}
-
-  [[nodiscard]] const record_extents<prefixed_record>& extents() const noexcept { return extents_; }
-  [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return bytes(index).size(); }
-  void read(std::uint64_t index, sample<prefixed_record> out) const {
-    const auto from = bytes(index);
-    const auto to = std::as_writable_bytes(get<"bytes">(out).flat());
-    if (from.size() != to.size()) fail_to_find(index);
-    std::ranges::copy(from, to.begin());
-  }
-  [[nodiscard]] const_sample<prefixed_record> view(std::uint64_t index) const {
-    const auto from = bytes(index);
-    return {{from.data()}, extents_, {from.size()}};
-  }
-
- private:
+ protected:
+  /// Returns the data of record `index`, which must be less than size(). Throws `file_truncated` and
+  /// `file_corrupt` if the index contradicts the file.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index) const {
     const auto all = group(index);
     const auto at = static_cast<std::uint64_t>(all.data() - data().bytes().data());
@@ -144,9 +129,12 @@ class prefixed_file : public indexed_file<prefixed_format> {
     return found;
   }
 
+ private:
   prefixed_format format_;
-  record_extents<prefixed_record> extents_;
 };
+
+/// The records of one file of `prefixed_records`.
+using prefixed_file = byte_samples<indexed_records, prefixed_record>;
 
 /// Returns the format of `layout`. Throws `option_error` if the layout is invalid.
 [[nodiscard]] inline prefixed_format checked_format(const prefixed_layout& layout) {

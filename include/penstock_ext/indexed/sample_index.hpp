@@ -15,7 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
+#include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/data/adaptors/concat.hpp>
 #include <penstock/data/reader.hpp>
@@ -271,6 +273,34 @@ class indexed_file {
 
   mapped_file data_;
   sample_index index_;
+};
+
+/// The records of a file as samples of bytes, the only field of `Record`. `File` is an
+/// `indexed_file` with a function `bytes(index)`. Reading is thread-safe.
+template <class File, record_type Record>
+class byte_samples : public File {
+ public:
+  using record_type = Record;
+  using File::File;
+
+  [[nodiscard]] const record_extents<Record>& extents() const noexcept { return extents_; }
+  [[nodiscard]] std::uint64_t length(std::uint64_t index) const {
+    return this->bytes(index).size();
+  }
+  void read(std::uint64_t index, sample<Record> out) const {
+    const std::span<const std::byte> from = this->bytes(index);
+    const auto to = std::as_writable_bytes(out.template at<0>().flat());
+    if (from.size() != to.size()) this->fail_to_find(index);
+    std::ranges::copy(from, to.begin());
+  }
+  [[nodiscard]] const_sample<Record> view(std::uint64_t index) const {
+    const std::span<const std::byte> from = this->bytes(index);
+    return {{from.data()}, extents_, {from.size()}};
+  }
+
+ private:
+  record_extents<Record> extents_{
+      {.longest = static_cast<std::size_t>(std::max<std::uint64_t>(this->longest(), 1))}};
 };
 
 /// Opens the files at `paths` and their indexes in parallel. Returns a list of `Part{data, index,

@@ -135,9 +135,9 @@ class indexed_lines : public indexed_file<line_format> {
     cursor = {index + 1, end < text.size() ? text.data() + end + 1 : nullptr};
     return without_return(text.substr(begin, end - begin));
   }
-  [[nodiscard]] std::string_view line(std::uint64_t index) const {
+  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index) const {
     line_cursor unused;
-    return line(index, unused);
+    return std::as_bytes(std::span{line(index, unused)});
   }
 
  private:
@@ -164,31 +164,8 @@ class indexed_lines : public indexed_file<line_format> {
   }
 };
 
-/// The lines of one file of `text_lines`. Reading is thread-safe.
-class lines_file : public indexed_lines {
- public:
-  using record_type = text_line;
-
-  lines_file(mapped_file data, sample_index index)
-      : indexed_lines(std::move(data), std::move(index)),
-        extents_{{.longest = static_cast<std::size_t>(std::max<std::uint64_t>(longest(), 1))}} {}
-
-  [[nodiscard]] const record_extents<text_line>& extents() const noexcept { return extents_; }
-  [[nodiscard]] std::uint64_t length(std::uint64_t index) const { return line(index).size(); }
-  void read(std::uint64_t index, sample<text_line> out) const {
-    const std::string_view text = line(index);
-    const auto copy = get<"text">(out).flat();
-    if (text.size() != copy.size()) fail_to_find(index);
-    std::copy(text.begin(), text.end(), copy.begin());
-  }
-  [[nodiscard]] const_sample<text_line> view(std::uint64_t index) const {
-    const std::string_view text = line(index);
-    return {{reinterpret_cast<const std::byte*>(text.data())}, extents_, {text.size()}};
-  }
-
- private:
-  record_extents<text_line> extents_;
-};
+/// The lines of one file of `text_lines`.
+using lines_file = byte_samples<indexed_lines, text_line>;
 
 }  // namespace detail
 
