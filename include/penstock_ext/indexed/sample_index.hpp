@@ -304,7 +304,8 @@ class byte_samples : public File {
 };
 
 /// Opens the files at `paths` and their indexes in parallel. Returns a list of `Part{data, index,
-/// args...}`. Throws the same errors as `text_lines`.
+/// args...}`. Throws the same errors as `text_lines`, and those of `format.require(data)`, if the
+/// format has this function.
 template <class Part, class Format, class... Args>
 [[nodiscard]] part_list<Part> opened_parts(const std::vector<std::string>& paths,
                                            const index_options& options, const Format& format,
@@ -315,6 +316,7 @@ template <class Part, class Format, class... Args>
   std::mutex guard;  // held while the progress function is called
   return part_list<Part>{open_in_parallel(paths.size(), options.workers, [&](std::size_t i) {
     mapped_file data{paths[i]};
+    if constexpr (requires { format.require(data); }) format.require(data);
     const auto report = [&](std::uint64_t done) {
       if (!options.progress) return;
       const std::lock_guard lock{guard};

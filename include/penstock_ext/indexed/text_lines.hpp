@@ -42,8 +42,13 @@ struct line_format {
 
   [[nodiscard]] static std::uint64_t number() noexcept { return 1; }
 
-  /// Finds the lines of `data` with `workers` threads, each of which scans `chunk` bytes at a time.
   /// Throws `file_format_error` for a compressed file.
+  static void require(const mapped_file& data) {
+    if (!foreign_format_of(data.bytes()).is_compressed) return;
+    throw file_format_error(data.path(), 0, "lines of text", foreign_text(data.bytes()));
+  }
+
+  /// Finds the lines of `data` with `workers` threads, each of which scans `chunk` bytes at a time.
   template <class Report>
   [[nodiscard]] static found_samples scan(const mapped_file& data, std::size_t workers,
                                           const Report& report,
@@ -57,10 +62,6 @@ struct line_format {
     };
     const std::string_view all{reinterpret_cast<const char*>(data.bytes().data()),
                                data.bytes().size()};
-    const foreign_format format = foreign_format_of(data.bytes());
-    if (format.is_compressed) {
-      throw file_format_error(data.path(), 0, "lines of text", foreign_text(data.bytes()));
-    }
     found_samples found{.marks = {0}};
     std::size_t begin = 0;  // start of the first line whose end is not found yet
     std::vector<piece> pieces(workers);

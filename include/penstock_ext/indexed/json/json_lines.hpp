@@ -54,13 +54,6 @@ struct json_line_format : line_format {
   static void require(const mapped_file& data) {
     throw_foreign_format(data.bytes(), data.path(), "JSON Lines", 0, "");
   }
-  /// Finds the lines of `data`. Throws the same error as `require`.
-  template <class Report>
-  [[nodiscard]] static found_samples scan(const mapped_file& data, std::size_t workers,
-                                          const Report& report) {
-    require(data);
-    return line_format::scan(data, workers, report);
-  }
 };
 
 /// The state that the files of a `json_lines` share.
@@ -84,9 +77,7 @@ class json_lines_file : public indexed_lines {
           using type = typename Field::value_type;
           const bool takes_text = is_json_byte<type> || (is_json_token<type> && shared_->tokenizer);
           return takes_text ? longest() : longest() / 2;  // an element needs 2 bytes
-        })) {
-    json_line_format::require(this->data());  // `text_lines` may have built the index
-  }
+        })) {}
 
   [[nodiscard]] const record_extents<Record>& extents() const noexcept { return extents_; }
   /// Returns lengths of 0 for a line that `read_chunk` cannot read. The loader's error policy
