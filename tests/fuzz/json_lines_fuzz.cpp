@@ -81,8 +81,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   head.checksum = ps::detail::checksum_of_index(kept);
   std::memcpy(kept.data(), &head, sizeof head);
   index_file.write(kept);
-  const auto state = std::make_shared<ps::detail::json_lines_state>();
-  state->tokenizer = add_token;
+  const auto state = std::make_shared<ps::detail::json_lines_state>(
+      ps::json_lines_options{.tokenizer = add_token});
   const ps::detail::json_lines_file<post> part{
       std::move(text),
       ps::detail::sample_index{ps::mapped_file{index_file.path()}, format::step, head},

@@ -144,10 +144,6 @@ class audio_file {
   }
 
  private:
-  struct close {
-    void operator()(SNDFILE* file) const noexcept { ::sf_close(file); }
-  };
-
   static sf_count_t length(void* self) noexcept {
     return static_cast<sf_count_t>(static_cast<audio_file*>(self)->bytes());
   }
@@ -192,7 +188,7 @@ class audio_file {
   std::uint64_t at_ = 0;        // position of the next read in the file
   std::exception_ptr problem_;  // the exception of a read
   SF_INFO info_{};
-  std::unique_ptr<SNDFILE, close> file_;
+  std::unique_ptr<SNDFILE, decltype(&::sf_close)> file_{nullptr, &::sf_close};
 };
 
 /// The clips of one file of `audio_clips`, which is opened by each read. Reading is thread-safe.
@@ -332,8 +328,7 @@ class audio_clips : public detail::concat_dataset<detail::part_list<detail::clip
   ///
   /// A read also throws `file_corrupt`, and `file_changed` if the length of a file has changed.
   explicit audio_clips(const std::vector<std::string>& paths, const audio_options& options)
-      : detail::concat_dataset<detail::part_list<detail::clips_of_file<T>>>(
-            detail::opened_clips<T>(paths, options), "audio_clips") {}
+      : audio_clips::concat_dataset(detail::opened_clips<T>(paths, options), "audio_clips") {}
 };
 
 static_assert(dataset<audio_clips<float>>);

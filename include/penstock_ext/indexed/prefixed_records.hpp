@@ -185,9 +185,8 @@ class prefixed_records : public detail::concat_dataset<detail::part_list<detail:
  private:
   prefixed_records(const std::vector<std::string>& paths, const detail::prefixed_format& format,
                    const index_options& options)
-      : detail::concat_dataset<detail::part_list<detail::prefixed_file>>(
-            detail::opened_parts<detail::prefixed_file>(paths, options, format, format),
-            "prefixed_records") {}
+      : concat_dataset(detail::opened_parts<detail::prefixed_file>(paths, options, format, format),
+                       "prefixed_records") {}
 };
 
 static_assert(dataset<prefixed_records>);

@@ -199,7 +199,7 @@ class text_lines : public detail::concat_dataset<detail::part_list<detail::lines
   ///   `file_truncated` or `file_corrupt` for a damaged index;
   /// - `option_error` for an empty list or 0 workers.
   explicit text_lines(const std::vector<std::string>& paths, const index_options& options = {})
-      : detail::concat_dataset<detail::part_list<detail::lines_file>>(
+      : concat_dataset(
             detail::opened_parts<detail::lines_file>(paths, options, detail::line_format{}),
             "text_lines") {}
 

@@ -199,7 +199,7 @@ class tf_examples_file : public indexed_file<tf_record_format> {
 
   template <std::size_t Index>
   [[nodiscard]] static const std::string& name() {
-    return field_name<Record, Index>();
+    return field_names<Record>()[Index];
   }
 
   [[nodiscard]] std::span<const std::byte> record(std::uint64_t index) const {
@@ -230,14 +230,12 @@ class tf_examples_file : public indexed_file<tf_record_format> {
         if (is_list(all, field, 1)) add(field.bytes, found);
       }
     }
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      const auto require = [&](const tf_feature& one, const std::string& key) {
-        if (one.is_there) return;
-        throw file_format_error(data().path(), place(bytes), "a feature \"" + key + '"',
-                                "no feature of this name");
-      };
-      (require(found[Is], name<Is>()), ...);
-    }(std::make_index_sequence<Record::size>{});
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (found[i].is_there) continue;
+      throw file_format_error(data().path(), place(bytes),
+                              "a feature \"" + field_names<Record>()[i] + '"',
+                              "no feature of this name");
+    }
     return found;
   }
   // Returns true for a message in field `number`.
@@ -266,17 +264,15 @@ class tf_examples_file : public indexed_file<tf_record_format> {
         }
       }
     }
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      const auto set = [&](tf_feature& one, const std::string& wanted) {
-        if (key != wanted) return;
-        if (one.is_there) {
-          throw file_format_error(data().path(), place(entry), "feature \"" + wanted + "\" once",
-                                  "it again");
-        }
-        one = feature;
-      };
-      (set(found[Is], name<Is>()), ...);
-    }(std::make_index_sequence<Record::size>{});
+    const auto& names = field_names<Record>();
+    const auto wanted = std::ranges::find(names, key);
+    if (wanted == names.end()) return;
+    tf_feature& one = found[static_cast<std::size_t>(wanted - names.begin())];
+    if (one.is_there) {
+      throw file_format_error(data().path(), place(entry), "feature \"" + *wanted + "\" once",
+                              "it again");
+    }
+    one = feature;
   }
 
   // Writes the values of a feature that have room in `out`, and returns their number.
@@ -403,7 +399,7 @@ class tf_examples
   tf_examples(const std::vector<std::string>& paths,
               const std::optional<record_extents<Record>>& extents,
               const tf_examples_options& options = {})
-      : detail::concat_dataset<detail::part_list<detail::tf_examples_file<Record>>>(
+      : tf_examples::concat_dataset(
             detail::opened_parts<detail::tf_examples_file<Record>>(
                 paths, options.index, detail::tf_record_format{}, extents, options.verify),
             "tf_examples") {}

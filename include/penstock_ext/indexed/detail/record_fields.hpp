@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,11 +23,13 @@ template <class... Fields>
 inline constexpr bool has_dyn_field<record<Fields...>> =
     ((Fields::extents_type::dynamic_rank > 0 && !Fields::is_ragged) || ...);
 
-/// Returns the name of field `Index`.
-template <record_type Record, std::size_t Index>
-[[nodiscard]] const std::string& field_name() {
-  static const std::string text = Record::template field_at<Index>::key.str();
-  return text;
+/// Returns the names of all fields.
+template <record_type Record>
+[[nodiscard]] const std::array<std::string, Record::size>& field_names() {
+  static const auto names = []<std::size_t... Is>(std::index_sequence<Is...>) {
+    return std::array<std::string, Record::size>{Record::template field_at<Is>::key.str()...};
+  }(std::make_index_sequence<Record::size>{});
+  return names;
 }
 
 /// Returns `given`, or bounds ragged fields: `longest.operator()<Field>()` returns the maximum

@@ -58,7 +58,9 @@ struct json_line_format : line_format {
 
 /// The state that the files of a `json_lines` share.
 struct json_lines_state {
-  std::function<void(std::string_view, std::string_view, std::vector<std::uint32_t>&)> tokenizer;
+  explicit json_lines_state(const json_lines_options& options) : tokenizer(options.tokenizer) {}
+
+  decltype(json_lines_options::tokenizer) tokenizer;
   state_pool<json_memory> memory;
 };
 
@@ -121,7 +123,7 @@ class json_lines_file : public indexed_lines {
 
   template <std::size_t Index>
   [[nodiscard]] static const std::string& name() {
-    return field_name<Record, Index>();
+    return field_names<Record>()[Index];
   }
 
   void read_line(std::uint64_t index, const sample<Record>& out, json_memory& memory) const {
@@ -162,11 +164,11 @@ class json_lines_file : public indexed_lines {
         };
         static_cast<void>((use_if.template operator()<Is>() || ...));
       });
-      const auto require = [&](bool is_found, const std::string& key) {
-        if (!is_found) line.fail(0, "a member \"" + key + '"', "no member of this name");
-      };
-      (require(found[Is], name<Is>()), ...);
     }(std::make_index_sequence<Record::size>{});
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      if (found[i]) continue;
+      line.fail(0, "a member \"" + field_names<Record>()[i] + '"', "no member of this name");
+    }
   }
 
   // Reads dimension `Depth` and the dimensions within it.
@@ -281,18 +283,10 @@ class json_lines
   json_lines(const std::vector<std::string>& paths,
              const std::optional<record_extents<Record>>& extents,
              const json_lines_options& options = {})
-      : detail::concat_dataset<detail::part_list<detail::json_lines_file<Record>>>(
-            detail::opened_parts<detail::json_lines_file<Record>>(
-                paths, options.index, detail::json_line_format{}, extents, state_of(options)),
-            "json_lines") {}
-
- private:
-  [[nodiscard]] static std::shared_ptr<detail::json_lines_state> state_of(
-      const json_lines_options& options) {
-    auto state = std::make_shared<detail::json_lines_state>();
-    state->tokenizer = options.tokenizer;
-    return state;
-  }
+      : json_lines::concat_dataset(detail::opened_parts<detail::json_lines_file<Record>>(
+                                       paths, options.index, detail::json_line_format{}, extents,
+                                       std::make_shared<detail::json_lines_state>(options)),
+                                   "json_lines") {}
 };
 
 static_assert(dataset<json_lines<record<field<"x", float, ragged>, field<"y", std::int32_t>>>>);
