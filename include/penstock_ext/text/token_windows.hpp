@@ -250,7 +250,9 @@ class token_windows {
     if (options.cross_files) {
       find_joint_windows(options);
     } else {
-      find_windows(options);
+      for (const file& one : files_) {
+        begins_.push_back(begins_.back() + windows_in(one.count, one, options));
+      }
     }
   }
 
@@ -270,29 +272,15 @@ class token_windows {
   /// `element_type_mismatch` if a token does not fit.
   void read_chunk(std::span<const std::uint64_t> indices, batch_view<record_type> out,
                   const chunk_context& context) const {
-    constexpr std::size_t distance = detail::prefetch_distance;
-    for (std::size_t i = 0; i < (std::min)(distance, indices.size()); ++i) prefetch(indices[i]);
+    const auto copy = width() == 1   ? &token_windows::copy_window<1>
+                      : width() == 2 ? &token_windows::copy_window<2>
+                      : width() == 4 ? &token_windows::copy_window<4>
+                                     : &token_windows::copy_window<8>;
     for (std::size_t i = 0; i < indices.size(); ++i) {
       context.at(i);
-      if (i + distance < indices.size()) prefetch(indices[i + distance]);
+      detail::prefetch_ahead(*this, indices, i);
       if (indices[i] >= size()) throw index_error("token_windows", indices[i], size());
-      const auto place = out[i];
-      const auto x = get<"x">(place).flat();
-      const auto y = get<"y">(place).flat();
-      switch (width()) {
-        case 1:
-          copy<1>(indices[i], x, y);
-          break;
-        case 2:
-          copy<2>(indices[i], x, y);
-          break;
-        case 4:
-          copy<4>(indices[i], x, y);
-          break;
-        default:
-          copy<8>(indices[i], x, y);
-          break;
-      }
+      (this->*copy)(indices[i], get<"x">(out[i]).flat(), get<"y">(out[i]).flat());
     }
   }
 
@@ -376,11 +364,6 @@ class token_windows {
             std::to_string(tokens) + " tokens: set a shorter .length" +
             (options.cross_files ? "" : ", omit the file, or set .cross_files = true"));
   }
-  void find_windows(const token_windows_options& options) {
-    for (const file& one : files_) {
-      begins_.push_back(begins_.back() + windows_in(one.count, one, options));
-    }
-  }
   void find_joint_windows(const token_windows_options& options) {
     std::uint64_t tokens = 0;
     for (const file& one : files_) tokens += one.count;
@@ -417,7 +400,7 @@ class token_windows {
   }
 
   template <std::size_t Width>
-  void copy(std::uint64_t index, std::span<Token> x, std::span<Token> y) const {
+  void copy_window(std::uint64_t index, std::span<Token> x, std::span<Token> y) const {
     std::size_t done = 0;
     each_part(index, [&](const file& from, const std::byte* first, std::size_t count) {
       const std::size_t in_x = (std::min)(count, length_ - done);
