@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <mutex>
@@ -51,26 +50,29 @@ struct unpack_options {
 
 namespace detail {
 
-/// Unpacks files with several threads. After an error, all threads throw the same exception.
+/// Unpacks files with several threads. After an error, the other threads end soon.
 template <class Codec>
 class file_unpacker {
  public:
   file_unpacker(const Codec& codec, const unpack_options& options)
       : codec_(codec), options_(options) {}
 
-  /// Returns the path of the unpacked file of `path`. Thread-safe.
+  /// Returns the path of the unpacked file of `path`, or "" if another thread has thrown.
+  /// Thread-safe.
   [[nodiscard]] std::string unpack(const std::string& path) {
     try {
       return unpack_one(path);
+    } catch (const stopped&) {
+      return {};
     } catch (...) {
-      const std::lock_guard lock{guard_};
-      if (!problem_) problem_ = std::current_exception();
-      has_problem_.store(true, std::memory_order_release);
-      std::rethrow_exception(problem_);
+      has_problem_.store(true, std::memory_order_relaxed);
+      throw;
     }
   }
 
  private:
+  struct stopped {};  // ends a thread after another thread has thrown
+
   [[nodiscard]] std::string unpack_one(const std::string& path) {
     const file_stamp stamp = stamp_of_file(path);
     const std::string target = options_.folder + '/' + name_of(path, stamp);
@@ -91,7 +93,7 @@ class file_unpacker {
     std::uint64_t before = 0;
     out.add_all([&](std::span<std::byte> to) { return source.read(to); },
                 [&](std::uint64_t done) {
-                  if (has_problem_.load(std::memory_order_acquire)) throw stopped{};
+                  if (has_problem_.load(std::memory_order_relaxed)) throw stopped{};
                   count(path, done - std::exchange(before, done));
                   if (!options_.progress) return;
                   const std::lock_guard lock{progress_guard_};
@@ -107,9 +109,6 @@ class file_unpacker {
     if (!is_complete()) out.replace();
     return target;
   }
-
-  // The message is not visible, because `unpack` throws the first exception.
-  struct stopped {};
 
   [[nodiscard]] static std::string name_of(const std::string& path, const file_stamp& stamp) {
     const mapped_file packed{path};
@@ -129,12 +128,9 @@ class file_unpacker {
   const Codec& codec_;
   const unpack_options& options_;
   std::mutex progress_guard_;  // held while the progress function is called
-  std::mutex guard_;           // protects `problem_`
-  std::exception_ptr problem_;
-  // Set after `problem_` is stored, so that the other threads end soon.
+  // Relaxed ordering suffices, because these values order no other data.
   std::atomic<bool> has_problem_{false};
-  // The number of unpacked bytes. Relaxed ordering suffices, because it orders no other data.
-  std::atomic<std::uint64_t> sum_{0};
+  std::atomic<std::uint64_t> sum_{0};  // number of unpacked bytes
 };
 
 }  // namespace detail
