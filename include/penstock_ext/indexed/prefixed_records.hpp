@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include <penstock/core/batch.hpp>
 #include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
@@ -19,7 +17,6 @@
 #include <penstock/order/support/word_hash.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
-#include <penstock_ext/files/support/system_file.hpp>
 #include <penstock_ext/indexed/sample_index.hpp>
 
 namespace penstock {

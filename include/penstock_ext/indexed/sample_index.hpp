@@ -24,7 +24,6 @@
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/index_file.hpp>
 #include <penstock_ext/files/mapped_file.hpp>
-#include <penstock_ext/files/support/checksums.hpp>
 #include <penstock_ext/files/support/foreign_format.hpp>
 #include <penstock_ext/files/support/parallel_for.hpp>
 #include <penstock_ext/files/support/system_file.hpp>

@@ -14,7 +14,6 @@
 #include <utility>
 
 #include <penstock/core/batch.hpp>
-#include <penstock/core/error.hpp>
 #include <penstock/core/record.hpp>
 #include <penstock/core/version.hpp>
 #include <penstock/data/adaptors/concat.hpp>
