@@ -75,7 +75,10 @@ class file_unpacker {
 
   [[nodiscard]] std::string unpack_one(const std::string& path) {
     const file_stamp stamp = stamp_of_file(path);
-    const std::string target = options_.folder + '/' + name_of(path, stamp);
+    const std::string version = str_cat({stamp.size, " ", stamp.seconds, " ", stamp.nanoseconds,
+                                         " ", sampled_checksum(mapped_file{path}.bytes())});
+    const std::string extension = std::filesystem::path{path}.extension().string();
+    const std::string target = options_.folder + '/' + derived_name(path, extension, version);
     // Some file systems store times with a resolution of two seconds.
     const std::int64_t time = stamp.seconds - stamp.seconds % 2;
     struct ::stat status {};
@@ -108,13 +111,6 @@ class file_unpacker {
     // open, and two files would take twice the memory.
     if (!is_complete()) out.replace();
     return target;
-  }
-
-  [[nodiscard]] static std::string name_of(const std::string& path, const file_stamp& stamp) {
-    const mapped_file packed{path};
-    return derived_name(path, std::filesystem::path{path}.extension().string(),
-                        str_cat({stamp.size, " ", stamp.seconds, " ", stamp.nanoseconds, " ",
-                                 sampled_checksum(packed.bytes())}));
   }
 
   void count(const std::string& path, std::uint64_t bytes) {

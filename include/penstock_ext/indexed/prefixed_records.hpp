@@ -112,8 +112,8 @@ struct prefixed_format {
 /// A file of prefixed records with its index. Movable. Reading is thread-safe.
 class indexed_records : public indexed_file<prefixed_format> {
  public:
-  indexed_records(mapped_file data, sample_index index, const prefixed_format& format)
-      : indexed_file<prefixed_format>(std::move(data), std::move(index)), format_(format) {}
+  indexed_records(mapped_file data, sample_index index, const prefixed_layout& layout)
+      : indexed_file<prefixed_format>(std::move(data), std::move(index)), format_{layout} {}
 
  protected:
   /// Returns the data of record `index`, which must be less than size(). Throws `file_truncated` and
@@ -177,12 +177,8 @@ class prefixed_records : public detail::concat_dataset<detail::part_list<detail:
   /// if the layout is invalid. A compressed file is an error if a record exceeds it.
   explicit prefixed_records(const std::vector<std::string>& paths,
                             const prefixed_layout& layout = {}, const index_options& options = {})
-      : prefixed_records(paths, detail::checked_format(layout), options) {}
-
- private:
-  prefixed_records(const std::vector<std::string>& paths, const detail::prefixed_format& format,
-                   const index_options& options)
-      : concat_dataset(detail::opened_parts<detail::prefixed_file>(paths, options, format, format),
+      : concat_dataset(detail::opened_parts<detail::prefixed_file>(
+                           paths, options, detail::checked_format(layout), layout),
                        "prefixed_records") {}
 };
 

@@ -280,20 +280,16 @@ class tf_examples_file : public indexed_file<tf_record_format> {
     static_assert(std::same_as<T, float> || std::same_as<T, std::byte> ||
                       (std::integral<T> && !std::same_as<T, bool>),
                   "penstock::tf_examples: the values of a field are float, integers or std::byte");
-    constexpr bool is_byte = sizeof(T) == 1;
-    std::size_t count = 0;
-    const bool fits = feature.kind == 0 || (feature.kind == 1 && is_byte) ||
-                      (feature.kind == 2 && std::same_as<T, float>) ||
-                      (feature.kind == 3 && std::integral<T>);
+    constexpr std::uint64_t usual = sizeof(T) == 1 ? 1 : std::same_as<T, float> ? 2 : 3;
+    const bool fits =
+        feature.kind == 0 || feature.kind == usual || (feature.kind == 3 && std::integral<T>);
     if (!fits) {
       constexpr const char* kinds[] = {"", "a bytes_list", "a float_list", "an int64_list"};
       throw element_type_mismatch(data().path(), place(feature.list),
-                                  std::string{kinds[is_byte                  ? 1
-                                                    : std::same_as<T, float> ? 2
-                                                                             : 3]} +
-                                      " for field \"" + name<Index>() + '"',
+                                  std::string{kinds[usual]} + " for field \"" + name<Index>() + '"',
                                   kinds[feature.kind]);
     }
+    std::size_t count = 0;
     const auto copy = [&](std::span<const std::byte> bytes) {
       if (count < out.size()) {
         const auto room = std::as_writable_bytes(out.subspan(count));
