@@ -209,15 +209,11 @@ class clips_of_file {
       file.reject(str_cat({frames_, " frames: set .pad, or leave the file out"}),
                   str_cat({"at least ", options.frames, " frames"}));
     }
-    const std::uint64_t last = frames_ - (std::min<std::uint64_t>)(frames_, options.frames);
-    if (options.hop == 0) {
-      size_ = 1;
-    } else {
-      size_ = last / options.hop + 1;
-      // A hop longer than a clip may lead beyond the end of the file.
-      const bool has_rest = last % options.hop != 0 && size_ * options.hop < frames_;
-      if (options.pad && has_rest) ++size_;
-    }
+    if (options.hop == 0) return;
+    size_ = last_begin() / options.hop + 1;
+    // A hop longer than a clip may lead beyond the end of the file.
+    const bool has_rest = last_begin() % options.hop != 0 && size_ * options.hop < frames_;
+    if (options.pad && has_rest) ++size_;
   }
 
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
@@ -232,9 +228,8 @@ class clips_of_file {
                          str_cat({file.bytes(), " bytes with ", file.frames(),
                                   " frames: open the dataset again"}));
     }
-    const std::uint64_t last = frames_ - (std::min<std::uint64_t>)(frames_, options_.frames);
     const std::uint64_t first =
-        options_.hop == 0 ? uniform(rng, std::uint64_t{0}, last) : index * options_.hop;
+        options_.hop == 0 ? uniform(rng, std::uint64_t{0}, last_begin()) : index * options_.hop;
     const auto count =
         static_cast<std::size_t>((std::min<std::uint64_t>)(frames_ - first, options_.frames));
     const std::span<T> values = get<"values">(out).flat();
@@ -249,6 +244,10 @@ class clips_of_file {
   }
 
  private:
+  // Returns the first frame of the last clip that is in the file.
+  [[nodiscard]] std::uint64_t last_begin() const noexcept {
+    return frames_ - (std::min<std::uint64_t>)(frames_, options_.frames);
+  }
   void require(const audio_file& file) const {
     if (!options_.mono && file.channels() != options_.channels) {
       file.reject(str_cat({file.channels(), ": set .channels, or .mono to average them"}),
@@ -275,7 +274,7 @@ class clips_of_file {
   audio_options options_;
   std::uint64_t frames_ = 0;
   std::uint64_t bytes_ = 0;
-  std::uint64_t size_ = 0;
+  std::uint64_t size_ = 1;
 };
 
 /// Opens the files at `paths` in parallel. Throws the same errors as `audio_clips`.

@@ -140,8 +140,7 @@ class sample_tester {
         if (place_sample(out, i, lengths_of(*data_, indices[i])) == record_type::size) continue;
         throw layout_error(
             "filter: the sample has more values of a ragged field than the longest sample "
-            "according "
-            "to the dataset's extents(): raise longest in extents()");
+            "according to the dataset's extents(): raise longest in extents()");
       }
     }
     reader_.read(std::span{indices}.first(count), out.subchunk(0, count), {});

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,9 +34,9 @@ inline void create_folder(const std::string& path) {
 }
 
 /// A temporary file next to its target. After the last write, it is either renamed to the target or
-/// removed. The file of a killed process is removed when the same target is written again. Not thread-safe, but several threads or processes may create the same target with
-/// separate objects. Throws `file_unwritable` with the target's path, for example if the disk is
-/// full.
+/// removed. The file of a killed process is removed when the same target is written again. Not
+/// thread-safe, but several threads or processes may create the same target with separate objects.
+/// Throws `file_unwritable` with the target's path, for example if the disk is full.
 class part_file {
  public:
   /// Creates the temporary file for `target`. `what` names the content in messages, for example
