@@ -66,14 +66,14 @@ struct prefixed_format {
   [[nodiscard]] std::span<const std::byte> data_of(std::span<const std::byte> bytes,
                                                    const std::string& path,
                                                    std::uint64_t at) const {
-    const auto require = [&](std::uint64_t size, std::uint64_t part) {
-      if (part <= bytes.size() && size <= bytes.size() - part) return;
+    const auto require = [&](bool is_whole) {
+      if (is_whole) return;
       throw file_truncated(path, at + bytes.size(),
                            "a whole record, which starts at byte " + std::to_string(at),
                            "the end of the file: it is truncated, or has another layout");
     };
-    require(layout.before, 0);
-    require(layout.length_bytes, layout.before);
+    const std::uint64_t begin = layout.before + layout.length_bytes + layout.between;
+    require(begin <= bytes.size());
     const auto prefix = bytes.subspan(static_cast<std::size_t>(layout.before), layout.length_bytes);
     std::uint64_t length = 0;
     for (std::size_t i = 0; i < prefix.size(); ++i) {
@@ -81,12 +81,9 @@ struct prefixed_format {
       length = length << 8U | std::to_integer<std::uint64_t>(prefix[from]);
     }
     if (__builtin_mul_overflow(length, layout.unit, &length)) length = ~std::uint64_t{0};
-    const std::uint64_t begin = layout.before + layout.length_bytes;
-    require(layout.between, begin);
-    require(length, begin + layout.between);
-    require(layout.after, begin + layout.between + length);
-    return bytes.subspan(static_cast<std::size_t>(begin + layout.between),
-                         static_cast<std::size_t>(length));
+    const std::uint64_t rest = bytes.size() - begin;
+    require(layout.after <= rest && length <= rest - layout.after);
+    return bytes.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length));
   }
 
   /// Finds the records of `data`, one after the other. Throws `file_truncated` if the last record
