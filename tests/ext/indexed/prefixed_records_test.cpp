@@ -103,6 +103,20 @@ TEST_CASE("records with any layout are read as they were written", "[indexed]") 
   }
 }
 
+TEST_CASE("progress of a scan of records ends with the size of the file", "[indexed]") {
+  const test::temp_dir folder;
+  const std::string path = folder.write("a", {1, 7, 2, 8, 9, 0});
+  std::vector<std::uint64_t> done;
+  const ps::index_options options{.progress = [&](const ps::index_progress& at) {
+    CHECK(at.path == path);
+    CHECK(at.total_bytes == 6);
+    done.push_back(at.done_bytes);
+  }};
+  CHECK(read_blobs(ps::prefixed_records{{path}, {.length_bytes = 1}, options}, 0) ==
+        blobs{{7}, {8, 9}, {}});
+  CHECK(done == std::vector<std::uint64_t>{6});
+}
+
 TEST_CASE("another layout of records makes an index stale", "[indexed][fault:files-27]") {
   const test::temp_dir folder;
   const std::string path = folder.write("a", {1, 0, 7, 2, 0, 8, 9});
