@@ -113,8 +113,8 @@ class indexed_records : public indexed_file<prefixed_format> {
       : indexed_file<prefixed_format>(std::move(data), std::move(index)), format_{layout} {}
 
  protected:
-  /// Returns the data of record `index`, which must be less than size(). Throws `file_truncated` and
-  /// `file_corrupt` if the index contradicts the file.
+  /// Returns the data of record `index`, which must be less than size(). Throws `file_truncated`
+  /// and `file_corrupt` if the index contradicts the file.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t index) const {
     const auto all = group(index);
     const auto at = static_cast<std::uint64_t>(all.data() - data().bytes().data());

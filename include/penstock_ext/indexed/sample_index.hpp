@@ -75,11 +75,11 @@ struct found_samples {
   std::vector<std::uint64_t> marks = {};  ///< positions of samples 0, step, 2 * step, ...
 };
 
-/// Finds the records of `data`, one after the other, starting at byte `begin`. `next(at)` moves `at`
-/// from the start of a record to its end, and returns the size of the record's data. Calls
-/// `report(at)` every 64 MiB. Throws `file_truncated` if the file ends before `begin`, and the errors
-/// of `next`. If the file has a known other format, throws `file_format_error` instead, whose message
-/// contains `expected`.
+/// Finds the records of `data`, one after the other, starting at byte `begin`. `next(at)` moves
+/// `at` from the start of a record to its end, and returns the size of the record's data. Calls
+/// `report(at)` every 64 MiB. Throws `file_truncated` if the file ends before `begin`, and the
+/// errors of `next`. If the file has a known other format, throws `file_format_error` instead,
+/// whose message contains `expected`.
 template <class Next, class Report>
 [[nodiscard]] found_samples scan_records(const mapped_file& data, const char* expected,
                                          std::uint64_t begin, const Next& next,
