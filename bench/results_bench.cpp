@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures the cost of returning small results: a loop of results of 64 KiB whose steps and consumers
-// take no time, with a number of device slots. The floor is the same copies back to back.
+// Measures the cost of returning small results: a loop of results of 64 KiB whose steps and
+// consumers take no time, with a number of device slots. The floor is the same copies back to back.
 //
 //   build/bench/bench/penstock_results_bench [--json FILE]
 //

@@ -21,8 +21,8 @@ struct measured_row {
 void print_report(std::ostream& out, const options& chosen, const results& found);
 
 /// Writes the results as a JSON object, or, if `--seeds` was given, as an array with an object for
-/// each row; README.md lists the keys. There must be at least one row. Replaces the file atomically.
-/// Throws `std::runtime_error` if the file cannot be written.
+/// each row; README.md lists the keys. There must be at least one row. Replaces the file
+/// atomically. Throws `std::runtime_error` if the file cannot be written.
 void write_json(const std::vector<measured_row>& rows);
 
 }  // namespace mlp

@@ -30,8 +30,8 @@ struct goal {
 ///
 /// The program does not run without NDEBUG. Google Benchmark prints the machine and its load. A
 /// ratio is noisy if its floor varied by more than 20 % within the run. The program accepts Google
-/// Benchmark's flags and `--json FILE`; bench/README.md describes the file. `repetitions` is the default of
-/// `--benchmark_repetitions`. Returns the exit status; a missed goal is not a failure.
+/// Benchmark's flags and `--json FILE`; bench/README.md describes the file. `repetitions` is the
+/// default of `--benchmark_repetitions`. Returns the exit status; a missed goal is not a failure.
 int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals,
         int repetitions = 9);
 

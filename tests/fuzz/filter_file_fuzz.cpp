@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
-// Opens arbitrary bytes as the file of a filter. The file is rejected with an error that points into
-// it, or each kept sample is that of a simple loop. If the first byte of an input is odd, the input
-// gets a valid start and checksum. If the second byte is odd too, it also gets valid sizes, which
-// random bytes would never contain.
+// Opens arbitrary bytes as the file of a filter. The file is rejected with an error that points
+// into it, or each kept sample is that of a simple loop. If the first byte of an input is odd, the
+// input gets a valid start and checksum. If the second byte is odd too, it also gets valid sizes,
+// which random bytes would never contain.
 #include <penstock_ext/adaptors/filter.hpp>
 
 #include <bit>

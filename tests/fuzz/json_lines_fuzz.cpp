@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Reads any bytes as JSON Lines. Each line is read into a record, with the lengths that the dataset
-// returns, or is rejected with an error that points to it. Two reads of a line have the same result.
+// returns, or is rejected with an error that points to it. Two reads of a line have the same
+// result.
 #include <penstock_ext/indexed/json/json_lines.hpp>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// libtorch's torch::data, measured as peer.hpp describes. The row with threads:2 permits two threads
-// per operation; all other rows use a single thread.
+// libtorch's torch::data, measured as peer.hpp describes. The row with threads:2 permits two
+// threads per operation; all other rows use a single thread.
 
 #include <torch/torch.h>
 #include <torch/version.h>

@@ -100,8 +100,8 @@ class audio_file {
   [[nodiscard]] int sample_rate() const noexcept { return info_.samplerate; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return data_.size(); }
 
-  /// Reads interleaved frames, starting at frame `first`, until `out` is full. Floats are in [-1, 1]
-  /// if the file has integers. If the file has floats, `int16_of` makes integers of them. Throws
+  /// Reads interleaved frames, starting at frame `first`, until `out` is full. Floats are in [-1,
+  /// 1] if the file has integers. If the file has floats, `int16_of` makes integers of them. Throws
   /// `file_corrupt`.
   template <audio_value T>
   void read(std::uint64_t first, std::span<T> out) {
@@ -113,8 +113,8 @@ class audio_file {
       } else if (const int kind = info_.format & SF_FORMAT_SUBMASK;
                  kind == SF_FORMAT_FLOAT || kind == SF_FORMAT_DOUBLE || kind == SF_FORMAT_VORBIS ||
                  kind == SF_FORMAT_OPUS) {
-        // libsndfile would convert without a scale, or scale by the largest value of the file. Values
-        // of Vorbis, which often exceed 1, would wrap around.
+        // libsndfile would convert without a scale, or scale by the largest value of the file.
+        // Values of Vorbis, which often exceed 1, would wrap around.
         std::vector<float> values(out.size());
         found = ::sf_readf_float(file_.get(), values.data(), count);
         std::ranges::transform(values, out.begin(), &audio_file::int16_of);
@@ -130,8 +130,8 @@ class audio_file {
                            "): restore the file, or leave it out");
   }
 
-  /// Returns the integer that is nearest to 32768 * `value`, limited to the range of 16 bits. Returns
-  /// 0 for NaN.
+  /// Returns the integer that is nearest to 32768 * `value`, limited to the range of 16 bits.
+  /// Returns 0 for NaN.
   [[nodiscard]] static std::int16_t int16_of(float value) noexcept {
     if (std::isnan(value)) return 0;
     return static_cast<std::int16_t>(std::lrint(std::clamp(value * 32768.0F, -32768.0F, 32767.0F)));
@@ -304,13 +304,13 @@ template <audio_value T>
 ///     ps::loader loader{clips, ps::shuffled{.seed = 1}, {.batch_size = 64, .workers = 8}};
 ///     for (auto& batch : loader.epoch(0)) use(ps::get<"values">(batch));  // 64 x 16000 x 1
 ///
-/// Each file is one sample, and its clip begins at a random frame, which is drawn from (seed, epoch,
-/// index). With `audio_options::hop`, a file has a clip every `hop` frames instead. The construction
-/// opens all files once, with several threads. Each read opens its file, seeks and decodes only the
-/// clip.
+/// Each file is one sample, and its clip begins at a random frame, which is drawn from (seed,
+/// epoch, index). With `audio_options::hop`, a file has a clip every `hop` frames instead. The
+/// construction opens all files once, with several threads. Each read opens its file, seeks and
+/// decodes only the clip.
 ///
-/// Tested with WAV and FLAC. Other formats are read as far as libsndfile can seek in them. A damaged
-/// FLAC frame throws. WAV has no checksums, so damaged values are not detected.
+/// Tested with WAV and FLAC. Other formats are read as far as libsndfile can seek in them. A
+/// damaged FLAC frame throws. WAV has no checksums, so damaged values are not detected.
 ///
 /// The sample origin (`origin_of`) contains the file and the clip, counted from 0. Movable. Reading
 /// is thread-safe.

@@ -165,8 +165,8 @@ using prefixed_file = byte_samples<indexed_records, prefixed_record>;
 /// `index_options`). Another layout makes an index stale.
 ///
 /// Data files are memory-mapped and must not change while they are open. The sample origin
-/// (`origin_of`) contains the file and the record, counted from 0. Movable, not copyable. Reading is
-/// thread-safe.
+/// (`origin_of`) contains the file and the record, counted from 0. Movable, not copyable. Reading
+/// is thread-safe.
 class prefixed_records : public detail::concat_dataset<detail::part_list<detail::prefixed_file>> {
  public:
   /// Opens the files at `paths`, and builds missing and stale indexes. Throws the errors of

@@ -122,8 +122,8 @@ class indexed_lines : public indexed_file<line_format> {
 
  protected:
   /// Returns line `index`, which must be less than size(), and moves `cursor` to the next line. If
-  /// `cursor` is at line `index`, does not search for the line. `cursor` may be in another open file.
-  /// Throws `file_corrupt` if the index contradicts the file.
+  /// `cursor` is at line `index`, does not search for the line. `cursor` may be in another open
+  /// file. Throws `file_corrupt` if the index contradicts the file.
   [[nodiscard]] std::string_view line(std::uint64_t index, line_cursor& cursor) const {
     const auto bytes = group(index);
     const std::string_view text{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -189,8 +189,8 @@ class text_lines : public detail::concat_dataset<detail::part_list<detail::lines
   /// Opens the files at `paths`, and builds missing and stale indexes. Throws
   ///
   /// - `file_unreadable`;
-  /// - `file_unwritable` if an index cannot be written. If its folder is not writable, throws before
-  ///   the scan;
+  /// - `file_unwritable` if an index cannot be written. If its folder is not writable, throws
+  ///   before the scan;
   /// - `file_changed` if a file changes while its index is built;
   /// - `file_format_error` if a file is compressed, or if the file in the place of an index is not
   ///   an index;

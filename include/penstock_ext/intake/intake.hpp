@@ -46,8 +46,8 @@ struct intake_options {
 
   /// Existing memory for the slots: at least `slot_count` times `intake_bytes` bytes, aligned to
   /// 256 bytes. The intake page-locks the memory, in huge pages if the kernel allows it, as
-  /// `registered_memory` does. The memory must outlive the intake and all its batches. If empty, the
-  /// intake allocates pinned memory.
+  /// `registered_memory` does. The memory must outlive the intake and all its batches. If empty,
+  /// the intake allocates pinned memory.
   std::span<std::byte> memory = {};
   /// Limits the memory allocated by the intake and other users of the budget.
   std::optional<memory_budget> budget = {};

@@ -692,8 +692,8 @@ class result_flow {
     }
     ring.turns.record_copies();
   }
-  /// Waits for the copy of `next`, and calls the consumer. If the device polls, queues the copies of
-  /// later results between the polls, so that the bus is not idle. Stores the batch in `at`.
+  /// Waits for the copy of `next`, and calls the consumer. If the device polls, queues the copies
+  /// of later results between the polls, so that the bus is not idle. Stores the batch in `at`.
   void deliver(const job& next, std::optional<batch_position>& at, trace_sink* trace) {
     ring_type& ring = *ring_;
     const batch_info info = ring.on_host.entries[next.host_slot].info;

@@ -215,8 +215,8 @@ void write_bytes(const std::string& path, const std::string& bytes) {
   std::ofstream{path, std::ios::binary} << bytes;
 }
 
-/// Writes a random file and checks its clips, first whole, then with flipped bits, then cut. Returns
-/// the number of errors of damaged files.
+/// Writes a random file and checks its clips, first whole, then with flipped bits, then cut.
+/// Returns the number of errors of damaged files.
 template <class T>
 std::size_t check_random_audio(const test::temp_dir& folder, std::uint32_t seed) {
   CAPTURE(seed);
