@@ -383,6 +383,23 @@ TEST_CASE("thousands of HDF5 files have the values or the errors of libhdf5, who
   CHECK(errors > 1000);
 }
 
+TEST_CASE("an HDF5 dataset whose dimensions exceed its space is an error",
+          "[hdf5][fault:files-29]") {
+  const test::temp_dir dir;
+  const std::string path = dir.path("a.h5");
+  {
+    const hdf5_writer to{path};
+    to.write({"x", H5T_STD_I32LE, {7919}}, H5T_NATIVE_INT32, counted(7919));
+    to.write({"y", H5T_STD_I32LE, {100}}, H5T_NATIVE_INT32, counted(100));
+  }
+  std::string bytes = test::content_of(path);
+  const std::size_t length = bytes.find(std::string("\xef\x1e\0\0\0\0\0\0", 8));
+  REQUIRE(length != std::string::npos);
+  ++bytes[length];
+  std::ofstream{path, std::ios::binary} << bytes;
+  CHECK(has(rejection<ps::file_corrupt>(path), "expected 31680 bytes in dataset \"x\""));
+}
+
 TEST_CASE("LZF chunks and chunks without some filters are decoded", "[hdf5]") {
   const test::temp_dir dir;
   const std::string path = dir.path("a.h5");

@@ -94,7 +94,7 @@ class hdf5_dataset {
   /// - `file_unreadable`, `file_truncated`, `file_changed`
   /// - `file_format_error` with the message of libhdf5 if the file is not an HDF5 file, or if a
   ///   dataset is missing or damaged, or has another layout or filter
-  /// - `file_corrupt` if a chunk has an impossible size
+  /// - `file_corrupt` if a chunk or a dataset has an impossible size
   /// - `element_type_mismatch` if the element type does not match the field
   /// - `dimension_mismatch` if the rank or the extents differ from the field extents, or if there
   ///   are more than 2^28 chunks

@@ -218,7 +218,8 @@ class hdf5_index {
     if (::H5Pget_layout(made) == H5D_CHUNKED) {
       list_chunks(set, space, found);
     } else if (space_status != H5D_SPACE_STATUS_NOT_ALLOCATED && found.lengths[0] != 0) {
-      add({0, ::H5Dget_offset(set), found.chunk_bytes, 0}, found);
+      const std::uint64_t bytes = ::H5Dget_storage_size(set);
+      add({0, ::H5Dget_offset(set), (std::min)(bytes, found.chunk_bytes), 0}, found);
     }
     return found;
   }
