@@ -2,17 +2,24 @@
 #include <penstock_ext/indexed/hdf5/hdf5_dataset.hpp>
 
 #include <hdf5.h>
+#include <sys/resource.h>
+#include <sys/types.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -164,7 +171,10 @@ using byte_ranges = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
 template <auto Close>
 using closed_id = ps::detail::hdf5_id<Close>;
 
-/// Returns the samples of a dataset, each read by its own call of libhdf5.
+/// Number of samples that tests compare. A damaged file may have more samples.
+constexpr std::size_t max_samples = 12;
+
+/// Returns the first samples of a dataset, each read by its own call of libhdf5.
 template <class T>
 std::vector<test::file_bytes> samples_by_libhdf5(hid_t file, const std::string& name) {
   const closed_id<&H5Dclose> set{done(H5Dopen2(file, name.c_str(), H5P_DEFAULT))};
@@ -172,7 +182,7 @@ std::vector<test::file_bytes> samples_by_libhdf5(hid_t file, const std::string& 
   const int rank = done(H5Sget_simple_extent_ndims(space));
   sizes part(static_cast<std::size_t>(rank));
   done(H5Sget_simple_extent_dims(space, part.data(), nullptr));
-  std::vector<test::file_bytes> all(std::exchange(part[0], 1));
+  std::vector<test::file_bytes> all(std::min(max_samples, std::size_t{std::exchange(part[0], 1)}));
   sizes begin(part.size());
   const closed_id<&H5Sclose> memory{done(H5Screate_simple(rank, part.data(), nullptr))};
   const auto count = static_cast<std::size_t>(done(H5Sget_simple_extent_npoints(memory)));
@@ -237,6 +247,9 @@ void check_samples(const Batch& batch, const std::vector<std::uint64_t>& indices
   }
 }
 
+/// Options for files with intact metadata. A fork takes longer than to list such a file.
+const ps::hdf5_options in_process{.cache_bytes = 1 << 17, .child_process = false};
+
 /// Flips bits in elements of a dataset. Each sample then has the values that libhdf5 reads from
 /// the damaged file, or is an error for both. Returns the number of errors.
 template <class Record>
@@ -251,7 +264,7 @@ std::size_t errors_after_flips(const std::string& path, std::mt19937_64& random)
   }
   std::ofstream{path, std::ios::binary} << bytes;
   const contents expected = contents_by_libhdf5<Record>(path);
-  const ps::hdf5_dataset<Record> data{path, {.cache_bytes = 1 << 17}};
+  const ps::hdf5_dataset<Record> data{path, in_process};
   std::size_t errors = 0;
   for (std::uint64_t i = 0; i < data.size(); ++i) {
     const auto fails = [&](const auto& samples) { return samples[i].empty(); };
@@ -265,24 +278,29 @@ std::size_t errors_after_flips(const std::string& path, std::mt19937_64& random)
   return errors;
 }
 
+/// Writes a file with random datasets.
+template <class Record>
+void write_random_file(const std::string& path, std::uint64_t samples, hsize_t user_block,
+                       std::mt19937_64& random) {
+  const hdf5_writer to{path, random() % 2 == 0, user_block};
+  [&]<std::size_t... Is>(std::index_sequence<Is...>) {
+    (write_random<typename Record::template field_at<Is>::value_type>(
+         to, 'r' + std::to_string(Is + 1), Is + 1, samples, random),
+     ...);
+  }(std::make_index_sequence<Record::size>{});
+}
+
 /// Writes a file and compares its samples with libhdf5, first whole, then with flipped bits, then
 /// cut. Returns the number of samples that are errors because of flipped bits.
 template <class Record>
 std::size_t check_random_file(const std::string& path, std::uint64_t seed) {
   CAPTURE(seed);
   std::mt19937_64 random{seed};
-  const std::uint64_t samples = 1 + random() % 12;
+  const std::uint64_t samples = 1 + random() % max_samples;
   const bool has_user_block = random() % 4 == 0;
+  write_random_file<Record>(path, samples, has_user_block ? 512U : 0U, random);
   {
-    const hdf5_writer to{path, random() % 2 == 0, has_user_block ? 512U : 0U};
-    [&]<std::size_t... Is>(std::index_sequence<Is...>) {
-      (write_random<typename Record::template field_at<Is>::value_type>(
-           to, 'r' + std::to_string(Is + 1), Is + 1, samples, random),
-       ...);
-    }(std::make_index_sequence<Record::size>{});
-  }
-  {
-    const ps::hdf5_dataset<Record> data{path, {.cache_bytes = 1 << 17}};
+    const ps::hdf5_dataset<Record> data{path, in_process};
     REQUIRE(data.size() == samples);
     std::vector<std::uint64_t> order(samples);
     std::iota(order.begin(), order.end(), 0U);
@@ -294,6 +312,113 @@ std::size_t check_random_file(const std::string& path, std::uint64_t seed) {
   std::filesystem::resize_file(path, random() % std::filesystem::file_size(path));
   CHECK_THROWS_AS(ps::hdf5_dataset<Record>(path), ps::file_error);
   return errors;
+}
+
+/// Returns the contents of a damaged file as `contents_by_libhdf5`, or nothing if libhdf5 fails.
+template <class Record>
+contents damaged_by_libhdf5(const std::string& path) {
+  ps::detail::child_process child{[&](const ps::detail::child_output& output) {
+    ps::detail::child_process::limit_processor_time(10);
+    contents all;
+    try {
+      all = contents_by_libhdf5<Record>(path);
+    } catch (const std::exception&) {
+    }
+    output(all.size());
+    for (const auto& samples : all) {
+      output(samples.size());
+      for (const auto& sample : samples) output(sample);
+    }
+  }};
+  try {
+    std::size_t size = 0;
+    child(size);
+    contents all(size);
+    for (auto& samples : all) {
+      child(size);
+      samples.resize(size);
+      for (auto& sample : samples) child(sample);
+    }
+    return all;
+  } catch (const ps::detail::child_ended&) {
+    return {};
+  }
+}
+
+/// Damages a file anywhere: flips bits, writes zeros or random bytes, or cuts the file.
+void damage(std::string& bytes, std::mt19937_64& random) {
+  const std::size_t at = random() % bytes.size();
+  const std::size_t count = std::min<std::size_t>(1 + random() % 64, bytes.size() - at);
+  switch (random() % 8) {
+    case 0:
+      bytes.resize(at);
+      return;
+    case 1:
+      std::fill_n(bytes.begin() + static_cast<std::ptrdiff_t>(at), count, '\0');
+      return;
+    case 2:
+      for (std::size_t i = 0; i < count; ++i) bytes[at + i] = static_cast<char>(random());
+      return;
+    default:
+      for (std::size_t flips = 1 + random() % 3; flips != 0; --flips) {
+        char& one = bytes[random() % bytes.size()];
+        one = static_cast<char>(one ^ static_cast<char>(1U << random() % 8));
+      }
+  }
+}
+
+/// Checks that the sample in a batch has the values in `damaged` or in `original`.
+template <class Batch>
+void check_damaged_sample(const Batch& batch, std::uint64_t index, const contents& damaged,
+                          const contents& original) {
+  for (std::size_t field = 0; field < damaged.size(); ++field) {
+    const auto matches = [&](const contents& all) {
+      if (index >= all[field].size()) return false;
+      const test::file_bytes& sample = all[field][index];
+      return std::memcmp(batch[0].address(field), sample.data(), sample.size()) == 0;
+    };
+    if (matches(damaged) || matches(original)) continue;
+    FAIL("sample " << index << " of dataset r" << field + 1);
+  }
+}
+
+/// Reads a damaged file, and checks that each sample is an error of this library, or has the value
+/// in the damaged or in the original file. Returns true if the file was opened.
+template <class Record>
+bool check_damaged_file(const std::string& path, const contents& original) {
+  try {
+    const ps::hdf5_dataset<Record> data{path, {.cache_bytes = 1 << 17}};
+    if (ps::batch_layout<Record>{data.extents(), 1}.bytes() > 1 << 20) return true;
+    const contents damaged = damaged_by_libhdf5<Record>(path);
+    for (std::uint64_t i = 0; i < std::min<std::uint64_t>(data.size(), max_samples); ++i) {
+      try {
+        check_damaged_sample(read_batch(data, {i}).view(), i, damaged, original);
+      } catch (const ps::file_error&) {
+      }
+    }
+    return true;
+  } catch (const ps::error&) {
+    return false;
+  }
+}
+
+/// Damages copies of a random file. Returns the number of files that were opened.
+template <class Record>
+std::size_t opened_after_damage(const std::string& path, std::uint64_t seed) {
+  CAPTURE(seed);
+  std::mt19937_64 random{seed};
+  write_random_file<Record>(path, 1 + random() % max_samples, 0, random);
+  const contents original = contents_by_libhdf5<Record>(path);
+  const std::string whole = test::content_of(path);
+  std::size_t opened = 0;
+  for (int copy = 0; copy < 4; ++copy) {
+    CAPTURE(copy);
+    std::string bytes = whole;
+    damage(bytes, random);
+    std::ofstream{path, std::ios::binary} << bytes;
+    if (check_damaged_file<Record>(path, original)) ++opened;
+  }
+  return opened;
 }
 
 std::vector<std::int32_t> counted(std::size_t count) {
@@ -358,13 +483,25 @@ void write_chunk(const std::string& path, const std::vector<std::uint8_t>& bytes
 /// Calls `write_chunk` and returns the error of reading the first number.
 std::string chunk_error(const std::string& path, const std::vector<std::uint8_t>& bytes) {
   write_chunk(path, bytes);
-  const ps::hdf5_dataset<number> data{path};
+  const ps::hdf5_dataset<number> data{path, in_process};
   return error_of<ps::file_corrupt>([&] { read_batch(data, {0}); }).what();
 }
 
+/// Returns the error of opening a file, which is the same in a child process and without one.
 template <class Error, class Record = number>
-std::string rejection(const std::string& path, const ps::hdf5_options& options = {}) {
-  return error_of<Error>([&] { ps::hdf5_dataset<Record>{path, options}; }).what();
+std::string rejection(const std::string& path, ps::hdf5_options options = {}) {
+  const auto open = [&] { ps::hdf5_dataset<Record>{path, options}; };
+  const Error in_child = error_of<Error>(open);
+  options.child_process = false;
+  const Error here = error_of<Error>(open);
+  CHECK(in_child.what() == std::string{here.what()});
+  if constexpr (std::is_base_of_v<ps::file_error, Error>) {
+    CHECK(in_child.path() == here.path());
+    CHECK(in_child.offset() == here.offset());
+    CHECK(in_child.expected() == here.expected());
+    CHECK(in_child.found() == here.found());
+  }
+  return here.what();
 }
 
 }  // namespace
@@ -383,6 +520,47 @@ TEST_CASE("thousands of HDF5 files have the values or the errors of libhdf5, who
   CHECK(errors > 1000);
 }
 
+TEST_CASE("1,200 HDF5 files with damage anywhere are typed errors or have their values",
+          "[hdf5][large][fault:files-29]") {
+  const test::temp_dir dir;
+  const test::lzf_in_libhdf5 lzf;
+  std::size_t opened = 0;
+  for (std::uint64_t seed = 0; seed < 300; seed += 4) {
+    opened += opened_after_damage<first_record>(dir.path("a.h5"), seed);
+    opened += opened_after_damage<second_record>(dir.path("a.h5"), seed + 1);
+    opened += opened_after_damage<third_record>(dir.path("a.h5"), seed + 2);
+    opened += opened_after_damage<fourth_record>(dir.path("a.h5"), seed + 3);
+  }
+  CHECK(opened > 250);
+  CHECK(opened < 1150);
+}
+
+TEST_CASE("metadata that crash libhdf5 are an error of a damaged file", "[hdf5][fault:files-29]") {
+  const test::temp_dir dir;
+  const std::string path = write_numbers(dir.path("a.h5"), 10000, {100}, {});
+  const std::string whole = test::content_of(path);
+  // Version 3, chunked, 2 dimensions, the address of the index, 100 elements of 4 bytes.
+  const std::size_t layout = whole.find(std::string("d\0\0\0\4\0\0\0", 8)) - 11;
+  REQUIRE(whole.substr(layout, 3) == "\3\2\2");
+  std::uint64_t root = 0;
+  std::memcpy(&root, &whole[layout + 3], 8);
+  REQUIRE(whole.substr(root, 6) == std::string("TREE\1\1", 6));
+  const auto error_with = [&](std::size_t at, std::string_view bytes) {
+    std::ofstream{path, std::ios::binary} << std::string{whole}.replace(at, bytes.size(), bytes);
+    const auto error = error_of<ps::file_corrupt>([&] { ps::hdf5_dataset<number>{path}; });
+    CHECK(error.path() == path);
+    CHECK(error.expected() == "metadata that libhdf5 can read");
+    return error.found();
+  };
+  const std::string remedy = ": restore the file, or write it again";
+  const std::string divided = "libhdf5 ended by signal 8 (Floating point exception)" + remedy;
+  CHECK(error_with(layout, "\2") == divided);
+  CHECK(error_with(layout + 2, std::string_view("\0", 1)) == divided);
+  // The root of the index becomes its own child.
+  CHECK(error_with(root + 48, whole.substr(layout + 3, 8)) ==
+        "libhdf5 ended by signal 11 (Segmentation fault)" + remedy);
+}
+
 TEST_CASE("an HDF5 dataset whose dimensions exceed its space is an error",
           "[hdf5][fault:files-29]") {
   const test::temp_dir dir;
@@ -398,6 +576,46 @@ TEST_CASE("an HDF5 dataset whose dimensions exceed its space is an error",
   ++bytes[length];
   std::ofstream{path, std::ios::binary} << bytes;
   CHECK(has(rejection<ps::file_corrupt>(path), "expected 31680 bytes in dataset \"x\""));
+}
+
+TEST_CASE("a child that lists an HDF5 file has a limit of processor time", "[hdf5]") {
+  const test::temp_dir dir;
+  const ps::detail::shard_file file{write_numbers(dir.path("a.h5"), 100, {10}, {})};
+  std::vector<rlim_t> limits(4);
+  ps::detail::child_process child{[&](const ps::detail::child_output& output) {
+    const auto send_limit = [&] {
+      rlimit now{};
+      getrlimit(RLIMIT_CPU, &now);
+      output(now.rlim_cur);
+      ps::detail::child_process::limit_processor_time(100);
+    };
+    const ps::detail::hdf5_lock lock;
+    ps::detail::hdf5_index index{file, true};
+    send_limit();
+    (void)index.array({"x", "x", "int32", {}});
+    send_limit();
+    ps::detail::hdf5_index other{file, false};
+    send_limit();
+    (void)other.array({"x", "x", "int32", {}});
+    send_limit();
+  }};
+  for (rlim_t& limit : limits) child(limit);
+  CHECK(limits == std::vector<rlim_t>{11, 11, 101, 101});
+}
+
+TEST_CASE("a fork that fails is an error of an HDF5 file that names the option", "[hdf5]") {
+  const test::temp_dir dir;
+  const ps::detail::shard_file file{write_numbers(dir.path("a.h5"), 10, {}, {})};
+  const auto error = error_of<ps::file_unreadable>([&] {
+    (void)ps::detail::list_hdf5(file, {{"x", "x", "int32", {}}}, true, []() -> ::pid_t {
+      errno = EAGAIN;
+      return -1;
+    });
+  });
+  CHECK(error.expected() == "a child process for libhdf5");
+  CHECK(error.found() ==
+        "Resource temporarily unavailable: raise the limits (ulimit -n -u), or set .child_process "
+        "= false");
 }
 
 TEST_CASE("LZF chunks and chunks without some filters are decoded", "[hdf5]") {
@@ -445,6 +663,24 @@ TEST_CASE("batches of an HDF5 file are the same for any workers, each chunk deco
   CHECK(orders[2] == orders[0]);
   std::sort(orders[0].begin(), orders[0].end());
   CHECK(orders[0] == counted(1000));
+}
+
+TEST_CASE("several threads open HDF5 files at the same time", "[hdf5]") {
+  const test::temp_dir dir;
+  const std::string path = write_numbers(dir.path("a.h5"), 100, {10}, {test::deflate});
+  std::atomic<int> opened{0};
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        for (int k = 0; k < 20; ++k) {
+          const ps::hdf5_dataset<number> data{path, {.child_process = k % 4 != 0}};
+          if (test::values<"x">(read_batch(data, {57})) == std::vector<std::int32_t>{57}) ++opened;
+        }
+      });
+    }
+  }
+  CHECK(opened == 80);
 }
 
 TEST_CASE("a dataset without filters is read without a cache, and needs no libhdf5", "[hdf5]") {
@@ -612,7 +848,7 @@ TEST_CASE("a damaged deflate chunk of an HDF5 file is an error or has its values
     CAPTURE(bit);
     const std::uint8_t byte = packed[bit / 8];
     write_byte(path, begin + bit / 8, static_cast<std::uint8_t>(byte ^ 1U << bit % 8));
-    const ps::hdf5_dataset<number> data{path};
+    const ps::hdf5_dataset<number> data{path, in_process};
     try {
       auto batch = read_batch(data, first);
       CHECK(test::values<"x">(batch) == squares(100));
@@ -671,7 +907,7 @@ TEST_CASE("damaged LZF chunks of an HDF5 file are errors or other values",
   std::size_t errors = 0;
   for (std::size_t i = 0; i < packed.size(); ++i) {
     write_byte(path, begin + i, static_cast<std::uint8_t>(packed[i] ^ 1U << i % 8));
-    const ps::hdf5_dataset<number> data{path};
+    const ps::hdf5_dataset<number> data{path, in_process};
     try {
       read_batch(data, {0, 99});
     } catch (const ps::file_corrupt& problem) {

@@ -37,6 +37,10 @@ struct hdf5_options {
   /// Maximum size of the cache of decoded chunks in bytes, at least the size of the largest chunk
   /// with filters. Decoding a chunk takes memory for its compressed bytes in addition.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
+  /// Specifies that the constructor calls libhdf5 in a child process made by `fork()`. Damaged
+  /// metadata can crash libhdf5, which then ends only the child. Set this option to false if the
+  /// program must not fork.
+  bool child_process = true;
 };
 
 namespace detail {
@@ -73,12 +77,12 @@ template <name Name, class T, std::size_t... Extents>
 /// type such as `half`, or as their bits in a `std::uint16_t`. Datasets are contiguous, or chunked
 /// with the filters deflate, shuffle and LZF, or none. Missing chunks have the fill value.
 ///
-/// The constructor lists all chunks with libhdf5, under a mutex of this class. libhdf5 is usually
-/// not thread-safe, so no other thread may call it in the meantime. Later, threads read and decode
-/// in parallel without libhdf5. Without filters, only the bytes of the samples are read. Chunks with
-/// filters are decoded whole and cached. One thread decodes a chunk. Other threads that need the
-/// chunk first read the other chunks of their samples, and then wait. Therefore read such files in
-/// the order `sequential` or `block_shuffled{.block = data.block()}`.
+/// The constructor lists all chunks with libhdf5, under a mutex of this class, in a child process.
+/// libhdf5 is usually not thread-safe, so no other thread may call it in the meantime. Later,
+/// threads read and decode in parallel without libhdf5. Without filters, only the bytes of the
+/// samples are read. Chunks with filters are decoded whole and cached. One thread decodes a chunk.
+/// Other threads that need the chunk first read the other chunks of their samples, and then wait.
+/// Therefore read such files in the order `sequential` or `block_shuffled{.block = data.block()}`.
 ///
 /// The file must not change while it is open. Copies share it and the cache. Reading is thread-safe.
 template <penstock::record_type Record>
@@ -91,10 +95,11 @@ class hdf5_dataset {
   using record_type = Record;
 
   /// Opens the file `path` and lists its datasets. Throws:
-  /// - `file_unreadable`, `file_truncated`, `file_changed`
+  /// - `file_unreadable`, also if `fork()` fails, `file_truncated`, `file_changed`
   /// - `file_format_error` with the message of libhdf5 if the file is not an HDF5 file, or if a
   ///   dataset is missing or damaged, or has another layout or filter
-  /// - `file_corrupt` if a chunk or a dataset has an impossible size
+  /// - `file_corrupt` if a chunk or a dataset has an impossible size, or if libhdf5 crashed or did
+  ///   not end in the child process, whose processor time is limited: see docs/hdf5.md
   /// - `element_type_mismatch` if the element type does not match the field
   /// - `dimension_mismatch` if the rank or the extents differ from the field extents, or if there
   ///   are more than 2^28 chunks
@@ -186,11 +191,10 @@ class hdf5_dataset {
             "datasets", {"must name ", Record::size,
                          " datasets, one for each field, or none, but names ", names.size()});
       }
-      detail::hdf5_index index{file};
+      for (std::size_t i = 0; i < names.size(); ++i) selection[i].dataset = names[i];
+      arrays = detail::list_hdf5(file, selection, options.child_process);
       std::size_t chunks = 0;
-      for (std::size_t i = 0; i < Record::size; ++i) {
-        if (!names.empty()) selection[i].dataset = names[i];
-        const detail::hdf5_array& one = arrays.emplace_back(index.array(selection[i]));
+      for (const detail::hdf5_array& one : arrays) {
         first_group.push_back(std::exchange(chunks, chunks + one.chunks.size()));
         if (one.lengths[0] != size()) {
           throw length_mismatch(path, 0,

@@ -15,8 +15,11 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <string>
+#include <system_error>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -24,6 +27,7 @@
 #include <penstock_ext/blob/support/blob_file.hpp>
 #include <penstock_ext/files/file_error.hpp>
 #include <penstock_ext/files/support/foreign_format.hpp>
+#include <penstock_ext/indexed/hdf5/detail/child_process.hpp>
 #include <penstock_ext/indexed/hdf5/detail/hdf5_chunks.hpp>
 
 static_assert(H5_VERSION_GE(1, 10, 5), "penstock: hdf5_dataset needs libhdf5 1.10.5 or newer");
@@ -169,12 +173,13 @@ struct hdf5_driver {
   }
 };
 
-/// Lists datasets of an HDF5 file with libhdf5. No other thread may use libhdf5 while an object of
-/// this type exists, except to construct such an object, which waits.
+/// Lists datasets of an HDF5 file with libhdf5. The caller must hold an `hdf5_lock`.
 class hdf5_index {
  public:
-  /// Opens `file` in libhdf5. Throws `file_format_error`, `file_truncated` and `file_unreadable`.
-  explicit hdf5_index(const shard_file& file) : reads_{&file} {
+  /// Opens `file` in libhdf5. If `is_child` is true, limits the processor time of this process.
+  /// Throws `file_format_error`, `file_truncated` and `file_unreadable`.
+  hdf5_index(const shard_file& file, bool is_child) : is_child_(is_child), reads_{&file} {
+    limit_time();
     hdf5_driver::current = &reads_;
     ::H5Pset_driver(access_, driver_, nullptr);
     file_ = std::make_unique<hdf5_id<&::H5Fclose>>(
@@ -191,6 +196,7 @@ class hdf5_index {
 
   /// Lists the dataset of a field. Throws the same errors as `hdf5_dataset`.
   [[nodiscard]] hdf5_array array(const hdf5_spec& spec) {
+    limit_time();
     of_ = " in dataset \"" + spec.dataset + "\" for field \"" + spec.field + '"';
     const hdf5_id<&::H5Dclose> set{::H5Dopen2(*file_, spec.dataset.c_str(), H5P_DEFAULT)};
     if (!reads_.other_file.empty()) {
@@ -226,6 +232,12 @@ class hdf5_index {
 
  private:
   [[nodiscard]] const std::string& path() const noexcept { return reads_.file->path(); }
+
+  // Gives a child 10 seconds of processor time for its next calls of libhdf5, and 10 microseconds
+  // for each of `chunks`. Damaged metadata can make libhdf5 loop forever.
+  void limit_time(std::uint64_t chunks = 0) const noexcept {
+    if (is_child_) child_process::limit_processor_time(10 + chunks / 100000);
+  }
 
   // Returns the most specific of libhdf5's current errors.
   [[nodiscard]] static std::string message() {
@@ -364,10 +376,12 @@ class hdf5_index {
     const auto read_chunk = &::H5Dread_chunk;
 #endif
     ::hsize_t count = 0;
+    limit_time((std::min)(out.cells, reads_.file->size()));  // each chunk has a byte in the file
     require(::H5Dget_num_chunks(set, space, &count), "chunks");
     hdf5_array::sizes at(out.lengths.size());
     reads_.is_locating = true;
     for (std::uint64_t cell = 0; cell < out.cells && out.chunks.size() < count; ++cell) {
+      if (cell % 65536 == 0) limit_time();
       std::uint64_t rest = cell;
       for (std::size_t d = at.size(); d-- > 0; rest /= out.grid[d]) {
         at[d] = rest % out.grid[d] * out.chunk[d];
@@ -387,13 +401,109 @@ class hdf5_index {
     }
   }
 
-  hdf5_lock lock_;
+  const bool is_child_;
   hdf5_reads reads_;
   std::string of_;  // the dataset in messages
   hdf5_id<&::H5Pclose> access_{::H5Pcreate(H5P_FILE_ACCESS)};
   hdf5_id<&::H5FDunregister> driver_{::H5FDregister(std::array{hdf5_driver::methods()}.data())};
   std::unique_ptr<hdf5_id<&::H5Fclose>> file_;
 };
+
+/// Numbers for types of errors, starting at 1. 0 is `file_error`, and all other types.
+template <class... Errors>
+struct error_numbers {
+  [[nodiscard]] static std::uint8_t of(const file_error& problem) noexcept {
+    std::uint8_t at = 0;
+    std::uint8_t found = 0;
+    ((++at, found = typeid(problem) == typeid(Errors) ? at : found), ...);
+    return found;
+  }
+  [[noreturn]] static void raise(std::uint8_t number, const std::string& path, std::uint64_t offset,
+                                 const std::string& expected, const std::string& found) {
+    ((--number == 0 ? throw Errors(path, offset, expected, found) : void()), ...);
+    throw file_error(path, offset, expected, found);
+  }
+};
+using hdf5_errors = error_numbers<file_unreadable, file_truncated, file_corrupt, file_format_error,
+                                  element_type_mismatch, dimension_mismatch>;
+
+/// Sends or receives the members of `array` that `measure` does not compute.
+template <class Stream, class Array>
+void transfer_hdf5_array(Stream& stream, Array& array) {
+  stream(array.name);
+  stream(array.lengths);
+  stream(array.chunk);
+  stream(array.element);
+  stream(array.is_swapped);
+  stream(array.is_bool);
+  stream(array.filters);
+  stream(array.fill);
+  stream(array.chunks);
+}
+
+/// Lists datasets of `file`, in a child process if `in_child` is true. Throws the errors of
+/// `hdf5_index`, and `file_corrupt` if libhdf5 ended the child. No other thread may use libhdf5 in
+/// the meantime, except to call this function, which waits.
+[[nodiscard]] inline std::vector<hdf5_array> list_hdf5(const shard_file& file,
+                                                       const std::vector<hdf5_spec>& specs,
+                                                       bool in_child, ::pid_t (*fork)() = &::fork) {
+  const hdf5_lock lock;
+  const auto list = [&] {
+    hdf5_index index{file, in_child};
+    std::vector<hdf5_array> arrays;
+    for (const hdf5_spec& spec : specs) arrays.push_back(index.array(spec));
+    return arrays;
+  };
+  if (!in_child) return list();
+  constexpr std::uint8_t is_listed = 254;
+  constexpr std::uint8_t no_memory = 255;
+  const auto work = [&](const child_output& output) {
+    try {
+      const auto arrays = list();
+      output(is_listed);
+      for (const hdf5_array& array : arrays) transfer_hdf5_array(output, array);
+    } catch (const file_error& problem) {
+      output(hdf5_errors::of(problem));
+      output(problem.path());
+      output(problem.offset());
+      output(problem.expected());
+      output(problem.found());
+    } catch (const std::bad_alloc&) {
+      output(no_memory);
+    }
+  };
+  try {
+    child_process child{work, fork};
+    std::uint8_t kind = 0;
+    child(kind);
+    if (kind == no_memory) throw std::bad_alloc();
+    if (kind == is_listed) {
+      std::vector<hdf5_array> arrays(specs.size());
+      for (hdf5_array& array : arrays) {
+        transfer_hdf5_array(child, array);
+        static_cast<void>(array.measure());
+      }
+      return arrays;
+    }
+    std::string path;
+    std::uint64_t offset = 0;
+    std::string expected;
+    std::string found;
+    child(path);
+    child(offset);
+    child(expected);
+    child(found);
+    hdf5_errors::raise(kind, path, offset, expected, found);
+  } catch (const child_ended& problem) {
+    throw file_corrupt(
+        file.path(), 0, "metadata that libhdf5 can read",
+        std::string{"libhdf5 "} + problem.what() + ": restore the file, or write it again");
+  } catch (const std::system_error& problem) {
+    throw file_unreadable(file.path(), 0, "a child process for libhdf5",
+                          problem.code().message() +
+                              ": raise the limits (ulimit -n -u), or set .child_process = false");
+  }
+}
 
 }  // namespace detail
 }  // namespace PENSTOCK_ABI
