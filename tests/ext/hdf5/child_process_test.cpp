@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include <penstock_ext/indexed/hdf5/detail/child_process.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -50,6 +51,16 @@ std::string end_of_child(const Work& work) {
 
 /// Returns true if this process has no children, not even ended children.
 bool has_no_children() { return ::waitpid(-1, nullptr, WNOHANG) < 0 && errno == ECHILD; }
+
+/// Returns the number of descriptors that a program started by exec() would inherit.
+int inheritable_descriptors() {
+  int count = 0;
+  for (int file = 0; file < 256; ++file) {
+    const int flags = ::fcntl(file, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) ++count;
+  }
+  return count;
+}
 
 /// Replaces the handler of a signal for the current scope.
 class handler_of {
@@ -197,7 +208,8 @@ TEST_CASE("signals that interrupt the parent of a child process lose nothing", "
         ::kill(parent, SIGUSR1);
         output(i);
       }
-      for (int i = 0; i < 1000; ++i) ::kill(parent, SIGUSR1);
+      // The parent waits for the end of the child in the meantime.
+      for (int i = 0; i < 20000; ++i) ::kill(parent, SIGUSR1);
     }};
     for (int& one : received) child(one);
   }
@@ -226,6 +238,19 @@ TEST_CASE("a child process leaves no descriptor and no zombie", "[child_process]
   }
   CHECK(has_no_children());
   CHECK(test::open_descriptors() == before);
+}
+
+TEST_CASE("programs that other threads start do not inherit the pipe of a child process",
+          "[child_process]") {
+  static int at_fork = -1;
+  const int before = inheritable_descriptors();
+  const child_process child{[](const child_output&) {},
+                            []() -> ::pid_t {
+                              at_fork = inheritable_descriptors();
+                              return ::fork();
+                            }};
+  CHECK(at_fork == before);
+  CHECK(inheritable_descriptors() == before);
 }
 
 TEST_CASE("a fork that fails is a system error and leaves no descriptor", "[child_process]") {
