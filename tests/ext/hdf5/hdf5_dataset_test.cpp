@@ -17,6 +17,7 @@
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -616,6 +617,24 @@ TEST_CASE("a fork that fails is an error of an HDF5 file that names the option",
   CHECK(error.found() ==
         "Resource temporarily unavailable: raise the limits (ulimit -n -u), or set .child_process "
         "= false");
+}
+
+TEST_CASE("unshuffling joins the bytes of elements of any width and number", "[hdf5]") {
+  std::vector<std::byte> many(8 * 200);
+  for (std::size_t i = 0; i < many.size(); ++i) many[i] = static_cast<std::byte>(i * 7 + i / 256);
+  for (std::size_t width = 1; width <= 9; ++width) {
+    for (std::size_t size = 0; size <= many.size(); ++size) {
+      const std::span<const std::byte> shuffled = std::span{many}.first(size);
+      const std::size_t count = size / width;
+      std::vector<std::byte> expected{shuffled.begin(), shuffled.end()};
+      for (std::size_t i = 0; i < count * width; ++i) {
+        expected[i] = shuffled[i % width * count + i / width];
+      }
+      std::vector<std::byte> found(size);
+      ps::detail::unshuffle(shuffled, width, found.data());
+      if (found != expected) FAIL("width " << width << ", " << size << " bytes");
+    }
+  }
 }
 
 TEST_CASE("LZF chunks and chunks without some filters are decoded", "[hdf5]") {

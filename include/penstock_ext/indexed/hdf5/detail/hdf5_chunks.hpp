@@ -75,23 +75,38 @@ using deflate_pool = state_pool<std::shared_ptr<::libdeflate_decompressor>>;
   return filled;
 }
 
-/// Reverses the shuffle filter: `in` contains the first bytes of all elements, then their second
-/// bytes, and so on. Bytes after the last whole element are not shuffled. `out` has as many bytes.
+/// Joins the bytes of `count` elements. `in` contains the first bytes of all elements, then their
+/// second bytes, and so on.
+template <std::size_t... Bytes>
+void join_bytes(const std::byte* __restrict in, std::size_t count, std::byte* __restrict out,
+                std::index_sequence<Bytes...>) noexcept {
+  constexpr std::size_t width = sizeof...(Bytes);
+  constexpr std::size_t block = 64;
+  std::size_t begin = 0;
+  // GCC vectorizes this inner loop at -O2 because its number of iterations is constant.
+  for (; block <= count - begin; begin += block) {
+    const std::byte* __restrict from = in + begin;
+    std::byte* __restrict to = out + begin * width;
+    for (std::size_t i = 0; i < block; ++i)
+      ((to[i * width + Bytes] = from[Bytes * count + i]), ...);
+  }
+  for (; begin < count; ++begin) ((out[begin * width + Bytes] = in[Bytes * count + begin]), ...);
+}
+
+/// Reverses the shuffle filter of elements of `width` bytes. Bytes after the last whole element are
+/// not shuffled. `out` has as many bytes as `in`.
 inline void unshuffle(std::span<const std::byte> in, std::size_t width, std::byte* out) noexcept {
   const std::size_t count = in.size() / width;
-  const auto join = [&](auto constant) {
-    for (std::size_t i = 0; i < count; ++i) {
-      for (std::size_t b = 0; b < constant(); ++b) out[i * constant() + b] = in[b * count + i];
-    }
-  };
   if (width == 2) {
-    join(std::integral_constant<std::size_t, 2>{});
+    join_bytes(in.data(), count, out, std::make_index_sequence<2>{});
   } else if (width == 4) {
-    join(std::integral_constant<std::size_t, 4>{});
+    join_bytes(in.data(), count, out, std::make_index_sequence<4>{});
   } else if (width == 8) {
-    join(std::integral_constant<std::size_t, 8>{});
+    join_bytes(in.data(), count, out, std::make_index_sequence<8>{});
   } else {
-    join([width] { return width; });
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t b = 0; b < width; ++b) out[i * width + b] = in[b * count + i];
+    }
   }
   std::copy(in.end() - static_cast<std::ptrdiff_t>(in.size() % width), in.end(),
             out + count * width);
