@@ -747,6 +747,8 @@ TEST_CASE("bool, enumerations, halves and datasets in groups are read", "[hdf5]"
                                      {.datasets = {"train/flag", "train/half", "/train/half"}}};
   auto batch = read_batch(data, {2, 0, 1});
   CHECK(test::values<"flag">(batch) == std::vector<bool>{true, false, true});
+  CHECK(*static_cast<const std::uint8_t*>(static_cast<const void*>(batch.view()[0].address(0))) ==
+        1);  // stored as 2
   CHECK(static_cast<float>(batch.get<"half">()(0, 1)) == -5.0F);
   CHECK(batch.get<"bits">()(2, 1) == 0x4200);
   CHECK(has(rejection<ps::option_error>(path, {.datasets = {"train/flag", "train/half"}}),
