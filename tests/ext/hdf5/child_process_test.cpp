@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <exception>
 #include <numeric>
 #include <string>
 #include <system_error>
@@ -115,7 +116,8 @@ TEST_CASE("a signal that ends a child process is named, and no handler runs", "[
                                     {SIGTRAP, "ended by signal 5 (Trace/breakpoint trap)"},
                                     {SIGABRT, "ended by signal 6 (Aborted)"},
                                     {SIGSYS, "ended by signal 31 (Bad system call)"},
-                                    {SIGXCPU, "ended by signal 24 (CPU time limit exceeded)"}}) {
+                                    {SIGXCPU, "ended by signal 24 (CPU time limit exceeded)"},
+                                    {SIGALRM, "ended by signal 14 (Alarm clock)"}}) {
     const handler_of own{signal, exit_0};
     ::sigset_t mask;
     ::sigset_t former;
@@ -127,8 +129,8 @@ TEST_CASE("a signal that ends a child process is named, and no handler runs", "[
     ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
   }
   CHECK(end_of_child([](const child_output&) { ::raise(SIGKILL); }) ==
-        "ended by signal 9 (Killed), perhaps for lack of memory");
-  // A signal for the program waits until the child has ended.
+        "ended by signal 9 (Killed)");
+  // A signal that the program handles stays pending in the child.
   const handler_of own{SIGTERM, exit_0};
   int number = 0;
   child_process child{[](const child_output& output) {
@@ -139,7 +141,7 @@ TEST_CASE("a signal that ends a child process is named, and no handler runs", "[
   CHECK(number == 1);  // no core dump
 }
 
-TEST_CASE("a child process that ends early is an error, in the middle of a value too",
+TEST_CASE("a child process that ends early, also in the middle of a value, is an error",
           "[child_process]") {
   CHECK(end_of_child([](const child_output&) {}) == "ended early with status 0");
   CHECK(end_of_child([](const child_output&) { ::_exit(7); }) == "ended early with status 7");
@@ -193,7 +195,7 @@ TEST_CASE("a program that ignores SIGCHLD, or waits for all children, receives a
     }
     CHECK(received == std::vector<int>(100000, 7));
     const std::string end = end_of_child([](const child_output&) { ::raise(SIGSEGV); });
-    CHECK(end.starts_with("ended "));  // the handler may run after the signal was found
+    CHECK(end.starts_with("ended "));  // if the handler runs after `wait`, the status is known
     CHECK(has_no_children());
   }
 }
@@ -305,4 +307,69 @@ TEST_CASE("a child process ends if its parent is gone", "[child_process]") {
   ::pollfd end{ends[0], POLLIN, 0};
   CHECK(::poll(&end, 1, 100000) == 1);
   ::close(ends[0]);
+}
+
+TEST_CASE("a child process that computes ends if its parent is killed", "[child_process]") {
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const ::pid_t parent = test::fork_to([&] {
+    child_process child{[](const child_output& output) {
+      child_process::limit_processor_time(500);
+      output(1);
+      compute_forever();
+    }};
+    int number = 0;
+    child(number);
+    ::raise(SIGKILL);
+    return 0;
+  });
+  CHECK(test::end_of(parent) == -SIGKILL);
+  ::close(ends[1]);
+  // The pipe ends when the last process that inherited it ends.
+  ::pollfd end{ends[0], POLLIN, 0};
+  CHECK(::poll(&end, 1, 100000) == 1);
+  ::close(ends[0]);
+}
+
+TEST_CASE("the destructor ends a child process that computes", "[child_process]") {
+  {
+    int number = 0;
+    child_process child{[](const child_output& output) {
+      child_process::limit_processor_time(500);
+      output(1);
+      compute_forever();
+    }};
+    child(number);
+    CHECK(number == 1);
+  }
+  CHECK(has_no_children());
+}
+
+TEST_CASE("after the end of a child process, the next value is an error at once",
+          "[child_process]") {
+  child_process child{[](const child_output&) {}};
+  int number = 0;
+  CHECK(error_of<child_ended>([&] { child(number); }).what() ==
+        std::string{"ended early with status 0"});
+  const ::pid_t other = ::fork();
+  if (other == 0) ::_exit(7);
+  CHECK(error_of<child_ended>([&] { child(number); }).what() == std::string{"ended early"});
+  CHECK(test::end_of(other) == 7);
+}
+
+TEST_CASE("an impossible size from a child process is an error", "[child_process]") {
+  CHECK(error_of<child_ended>([] {
+          child_process child{[](const child_output& output) { output(~std::size_t{0}); }};
+          std::string text;
+          child(text);
+        }).what() == std::string{"sent a damaged result"});
+}
+
+TEST_CASE("an exception in a child process calls no handler of the program", "[child_process]") {
+  CHECK(test::in_child([] {
+          std::set_terminate([] { ::_exit(3); });
+          return end_of_child([](const child_output&) { throw 1; }) == "ended by signal 6 (Aborted)"
+                     ? 0
+                     : 1;
+        }) == 0);
 }

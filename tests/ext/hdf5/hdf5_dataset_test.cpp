@@ -4,17 +4,20 @@
 #include <hdf5.h>
 #include <sys/resource.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <numeric>
 #include <random>
 #include <span>
@@ -248,7 +251,7 @@ void check_samples(const Batch& batch, const std::vector<std::uint64_t>& indices
   }
 }
 
-/// Options for files with intact metadata. A fork takes longer than to list such a file.
+/// Options for files with intact metadata. Forking takes longer than listing such a file.
 const ps::hdf5_options in_process{.cache_bytes = 1 << 17, .child_process = false};
 
 /// Flips bits in elements of a dataset. Each sample then has the values that libhdf5 reads from
@@ -521,7 +524,7 @@ TEST_CASE("thousands of HDF5 files have the values or the errors of libhdf5, who
   CHECK(errors > 1000);
 }
 
-TEST_CASE("1,200 HDF5 files with damage anywhere are typed errors or have their values",
+TEST_CASE("1,200 HDF5 files damaged anywhere give typed errors or values of one of the files",
           "[hdf5][large][fault:files-29]") {
   const test::temp_dir dir;
   const test::lzf_in_libhdf5 lzf;
@@ -536,7 +539,7 @@ TEST_CASE("1,200 HDF5 files with damage anywhere are typed errors or have their 
   CHECK(opened < 1150);
 }
 
-TEST_CASE("metadata that crash libhdf5 are an error of a damaged file", "[hdf5][fault:files-29]") {
+TEST_CASE("metadata that crashes libhdf5 is reported as a damaged file", "[hdf5][fault:files-29]") {
   const test::temp_dir dir;
   const std::string path = write_numbers(dir.path("a.h5"), 10000, {100}, {});
   const std::string whole = test::content_of(path);
@@ -579,7 +582,7 @@ TEST_CASE("an HDF5 dataset whose dimensions exceed its space is an error",
   CHECK(has(rejection<ps::file_corrupt>(path), "expected 31680 bytes in dataset \"x\""));
 }
 
-TEST_CASE("a child that lists an HDF5 file has a limit of processor time", "[hdf5]") {
+TEST_CASE("listing an HDF5 file limits the processor time of the child only", "[hdf5]") {
   const test::temp_dir dir;
   const std::string path = dir.path("a.h5");
   {
@@ -611,7 +614,7 @@ TEST_CASE("a child that lists an HDF5 file has a limit of processor time", "[hdf
   CHECK(limits == std::vector<rlim_t>{11, 11, 101, 101});
 }
 
-TEST_CASE("a fork that fails is an error of an HDF5 file that names the option", "[hdf5]") {
+TEST_CASE("the error of a failed fork names the HDF5 file and the option", "[hdf5]") {
   const test::temp_dir dir;
   const ps::detail::shard_file file{write_numbers(dir.path("a.h5"), 10, {}, {})};
   const auto error = error_of<ps::file_unreadable>([&] {
@@ -624,6 +627,58 @@ TEST_CASE("a fork that fails is an error of an HDF5 file that names the option",
   CHECK(error.found() ==
         "Resource temporarily unavailable: raise the limits (ulimit -n -u), or set .child_process "
         "= false");
+}
+
+TEST_CASE("a child that libhdf5's lock stops is an error of an HDF5 file, and does not hang",
+          "[hdf5][fault:files-29]") {
+  hbool_t is_threadsafe = 0;
+  done(H5is_library_threadsafe(&is_threadsafe));
+  if (is_threadsafe == 0) {
+    WARN("not tested: this libhdf5 has no lock");
+    return;
+  }
+  const test::temp_dir dir;
+  const ps::detail::shard_file file{write_numbers(dir.path("a.h5"), 10, {}, {})};
+  static std::latch is_locked{1};
+  static std::latch is_forked{1};
+  static std::jthread other;
+  const auto error = error_of<ps::file_unreadable>([&] {
+    // During fork(), another thread is in a callback of libhdf5, which then holds its lock.
+    const auto fork_meanwhile = []() -> pid_t {
+      other = std::jthread{[] {
+        done(H5Epush2(H5E_DEFAULT, "", "", 0, H5E_ERR_CLS, H5E_FILE, H5E_CANTINIT, ""));
+        const auto hold = [](unsigned, const H5E_error2_t*, void*) -> herr_t {
+          is_locked.count_down();
+          is_forked.wait();
+          return 0;
+        };
+        done(H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, hold, nullptr));
+        H5Eclear2(H5E_DEFAULT);
+      }};
+      is_locked.wait();
+      const pid_t child = ::fork();
+      if (child != 0) is_forked.count_down();
+      return child;
+    };
+    (void)ps::detail::list_hdf5(file, {{"x", "x", "int32", {}}}, true, fork_meanwhile, 1);
+  });
+  other.join();
+  CHECK(has(error.what(), "a lock that another thread held during fork()"));
+  CHECK(has(error.what(), "set .child_process = false"));
+}
+
+TEST_CASE("a killed child is no damage of the HDF5 file", "[hdf5]") {
+  const test::temp_dir dir;
+  const ps::detail::shard_file file{write_numbers(dir.path("a.h5"), 10, {}, {})};
+  const auto error = error_of<ps::file_unreadable>([&] {
+    const auto fork_to_be_killed = []() -> pid_t {
+      const pid_t child = ::fork();
+      if (child == 0) ::raise(SIGKILL);
+      return child;
+    };
+    (void)ps::detail::list_hdf5(file, {{"x", "x", "int32", {}}}, true, fork_to_be_killed);
+  });
+  CHECK(error.found() == "libhdf5 ended by signal 9 (Killed): raise the limits (ulimit -H -t)");
 }
 
 TEST_CASE("unshuffling joins the bytes of elements of any width and number", "[hdf5]") {

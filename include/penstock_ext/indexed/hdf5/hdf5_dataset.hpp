@@ -37,9 +37,9 @@ struct hdf5_options {
   /// Maximum size of the cache of decoded chunks in bytes, at least the size of the largest chunk
   /// with filters. Decoding a chunk takes memory for its compressed bytes in addition.
   std::uint64_t cache_bytes = std::uint64_t{1} << 28;
-  /// Specifies that the constructor calls libhdf5 in a child process made by `fork()`. Damaged
-  /// metadata can crash libhdf5, which then ends only the child. Set this option to false if the
-  /// program must not fork.
+  /// True if the constructor calls libhdf5 in a child process made by `fork()`. Damaged metadata
+  /// can crash libhdf5, and then only the child ends. Set this option to false if the program must
+  /// not fork. See docs/hdf5.md.
   bool child_process = true;
 };
 
@@ -78,7 +78,7 @@ template <name Name, class T, std::size_t... Extents>
 /// with the filters deflate, shuffle and LZF, or none. Missing chunks have the fill value.
 ///
 /// The constructor lists all chunks with libhdf5, under a mutex of this class, in a child process.
-/// libhdf5 is usually not thread-safe, so no other thread may call it in the meantime. Later,
+/// No other thread may call libhdf5 in the meantime. Later,
 /// threads read and decode in parallel without libhdf5. Without filters, only the bytes of the
 /// samples are read. Chunks with filters are decoded whole and cached. One thread decodes a chunk.
 /// Other threads that need the chunk first read the other chunks of their samples, and then wait.
@@ -95,11 +95,12 @@ class hdf5_dataset {
   using record_type = Record;
 
   /// Opens the file `path` and lists its datasets. Throws:
-  /// - `file_unreadable`, also if `fork()` fails, `file_truncated`, `file_changed`
+  /// - `file_unreadable`, also if the child process cannot be started; `file_truncated`;
+  ///   `file_changed`
   /// - `file_format_error` with the message of libhdf5 if the file is not an HDF5 file, or if a
   ///   dataset is missing or damaged, or has another layout or filter
-  /// - `file_corrupt` if a chunk or a dataset has an impossible size, or if libhdf5 crashed or did
-  ///   not end in the child process, whose processor time is limited: see docs/hdf5.md
+  /// - `file_corrupt` if a chunk or a dataset has an impossible size, or if libhdf5 crashed or
+  ///   exceeded its processor time in the child process
   /// - `element_type_mismatch` if the element type does not match the field
   /// - `dimension_mismatch` if the rank or the extents differ from the field extents, or if there
   ///   are more than 2^28 chunks

@@ -16,7 +16,9 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -32,9 +34,12 @@ namespace penstock {
 inline namespace PENSTOCK_ABI {
 namespace detail {
 
-/// Thrown if a child process ended before it had sent all values.
+/// Thrown if a child process ended before it had sent all values, or sent impossible values.
 struct child_ended : std::runtime_error {
-  using std::runtime_error::runtime_error;
+  explicit child_ended(const std::string& how, int by = 0)
+      : std::runtime_error(how), by_signal(by) {}
+
+  int by_signal;  ///< the signal that ended the child, or 0
 };
 
 /// Sends values from a child process to its parent. A value is trivially copyable, or a vector or
@@ -54,7 +59,7 @@ class child_output {
   }
 
  private:
-  // Ends the child if the parent does not read any more.
+  // Exits if the parent no longer reads.
   void write(const void* from, std::size_t bytes) const noexcept {
     if (write_all(pipe_, {static_cast<const char*>(from), bytes}) != 0) ::_exit(1);
   }
@@ -62,15 +67,16 @@ class child_output {
   int pipe_;
 };
 
-/// A child process made by fork(), which sends values to this process. A crash or an endless loop
-/// in the child does not affect this process. The destructor waits for the end of the child.
+/// A child process made by `fork()` that sends values to this process. If the child crashes or
+/// exceeds its limit of processor time, this process continues. The destructor ends the child.
 ///
 /// The child has one thread and a copy of all memory. A lock that another thread holds at the call
-/// of fork() stays locked in the child. The child runs no exit handlers, and writes no core dump.
+/// of `fork()` stays locked in the child. The child runs no exit handlers, and writes no core dump.
+/// The child ends when this process ends.
 class child_process {
  public:
   /// Starts a child, which calls `work(output)` with a `child_output`. `work` must not throw.
-  /// Throws `std::system_error` if `fork` fails.
+  /// Throws `std::system_error` if the pipe or the child cannot be created.
   template <class Work>
   explicit child_process(const Work& work, ::pid_t (*fork)() = &::fork) {
     int ends[2];
@@ -79,11 +85,12 @@ class child_process {
     const descriptor output{ends[1]};
     // The child must not run the program's signal handlers.
     const signals_blocked while_it_starts;
+    const ::pid_t parent = ::getpid();
     child_ = fork();
     if (child_ < 0) fail("fork");
     if (child_ == 0) {
       ::close(ends[0]);  // otherwise the child could not detect the end of the parent
-      run(work, ends[1]);
+      run(work, ends[1], parent);
     }
 #ifdef SYS_pidfd_open
     watch_ = descriptor{static_cast<int>(::syscall(SYS_pidfd_open, child_, 0))};
@@ -92,10 +99,16 @@ class child_process {
   child_process(child_process&&) = delete;
   ~child_process() {
     input_ = descriptor{-1};  // ends a child that is writing
-    if (child_ != 0) wait();
+    if (child_ == 0) return;
+#ifdef SYS_pidfd_send_signal
+    // A number of a process could already be that of another process.
+    if (watch_.get() >= 0) ::syscall(SYS_pidfd_send_signal, watch_.get(), SIGKILL, nullptr, 0);
+#endif
+    wait();
   }
 
-  /// Receives a value that the child sends. Throws `child_ended`.
+  /// Receives a value that the child sends. Throws `child_ended`, also for a vector or string of
+  /// more than 2^28 elements.
   template <class Value>
   void operator()(Value& value) {
     if constexpr (std::is_trivially_copyable_v<Value>) {
@@ -103,6 +116,7 @@ class child_process {
     } else {
       std::size_t size = 0;
       (*this)(size);
+      if (size > std::size_t{1} << 28) throw child_ended("sent a damaged result");
       value.resize(size);
       read(value.data(), size * sizeof(value[0]));
     }
@@ -119,17 +133,24 @@ class child_process {
     ::setrlimit(RLIMIT_CPU, &limit);
   }
 
+  /// Ends the calling process by SIGALRM after `seconds`, or never if `seconds` is 0.
+  static void set_alarm(unsigned seconds) noexcept { ::alarm(seconds); }
+
  private:
   [[noreturn]] static void fail(const char* call) {
     throw std::system_error(errno, std::generic_category(), call);
   }
 
   template <class Work>
-  [[noreturn]] static void run(const Work& work, int pipe) noexcept {
-    ::prctl(PR_SET_DUMPABLE, 0);  // no core dump
+  [[noreturn]] static void run(const Work& work, int pipe, ::pid_t parent) noexcept {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);  // the parent ended before the call of prctl()
+    ::prctl(PR_SET_DUMPABLE, 0);            // no core dump
+    std::set_terminate(&std::abort);        // the program's handler could run exit handlers
     ::sigset_t deadly;
     ::sigemptyset(&deadly);
-    for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGXCPU}) {
+    for (const int signal :
+         {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGXCPU, SIGALRM}) {
       std::signal(signal, SIG_DFL);
       ::sigaddset(&deadly, signal);
     }
@@ -141,15 +162,15 @@ class child_process {
   void read(void* to, std::size_t bytes) {
     std::span out{static_cast<char*>(to), bytes};
     while (!out.empty()) {
-      // A child that another thread forks keeps the pipe open, so the end of the child counts too.
-      // poll() checks the child first. A pipe that is then empty stays empty.
+      // Another child of this process may keep the pipe open. Therefore also detects the end of the
+      // child. poll() checks the child first, so if the pipe is empty then, it stays empty.
       ::pollfd both[] = {{watch_.get(), POLLIN, 0}, {input_.get(), POLLIN, 0}};
       const int ready = ::poll(both, 2, -1);
       if (ready < 0 && errno == EINTR) continue;
       const bool is_over = ready > 0 && both[1].revents == 0;
       const ssize_t count = is_over ? 0 : ::read(input_.get(), out.data(), out.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) throw child_ended(end_of(wait()));
+      if (count <= 0) throw end_of(wait());
       out = out.subspan(static_cast<std::size_t>(count));
     }
   }
@@ -157,6 +178,7 @@ class child_process {
   // Waits for the end of the child and returns its status. If the program ignores SIGCHLD, or if
   // another thread has waited for all children, the status is lost.
   std::optional<int> wait() noexcept {
+    if (child_ == 0) return std::nullopt;
     int status = 0;
     ::pid_t found = -1;
     do {
@@ -166,17 +188,18 @@ class child_process {
     return found < 0 ? std::nullopt : std::optional{status};
   }
 
-  [[nodiscard]] static std::string end_of(std::optional<int> status) {
-    if (!status) return "ended early";
-    if (!WIFSIGNALED(*status))
-      return "ended early with status " + std::to_string(WEXITSTATUS(*status));
+  [[nodiscard]] static child_ended end_of(std::optional<int> status) {
+    if (!status) return child_ended("ended early");
+    if (!WIFSIGNALED(*status)) {
+      return child_ended("ended early with status " + std::to_string(WEXITSTATUS(*status)));
+    }
     const int number = WTERMSIG(*status);
-    return "ended by signal " + std::to_string(number) + " (" + ::strsignal(number) + ')' +
-           (number == SIGKILL ? ", perhaps for lack of memory" : "");
+    return child_ended(
+        "ended by signal " + std::to_string(number) + " (" + ::strsignal(number) + ')', number);
   }
 
   descriptor input_{-1};
-  descriptor watch_{-1};  // readable when the child has ended, negative before Linux 5.3
+  descriptor watch_{-1};  // readable when the child has ended; negative without pidfd
   ::pid_t child_ = 0;     // 0 after `wait`
 };
 

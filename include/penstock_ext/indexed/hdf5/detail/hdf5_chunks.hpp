@@ -75,15 +75,15 @@ using deflate_pool = state_pool<std::shared_ptr<::libdeflate_decompressor>>;
   return filled;
 }
 
-/// Joins the bytes of `count` elements. `in` contains the first bytes of all elements, then their
-/// second bytes, and so on.
+/// Interleaves the bytes of `count` elements. `in` contains the first bytes of all elements, then
+/// their second bytes, and so on.
 template <std::size_t... Bytes>
 void join_bytes(const std::byte* __restrict in, std::size_t count, std::byte* __restrict out,
                 std::index_sequence<Bytes...>) noexcept {
   constexpr std::size_t width = sizeof...(Bytes);
   constexpr std::size_t block = 64;
   std::size_t begin = 0;
-  // GCC vectorizes this inner loop at -O2 because its number of iterations is constant.
+  // GCC vectorizes the inner loop at -O2 because its number of iterations is constant.
   for (; block <= count - begin; begin += block) {
     const std::byte* __restrict from = in + begin;
     std::byte* __restrict to = out + begin * width;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -60,8 +61,8 @@ class hdf5_id {
   ::hid_t id_;
 };
 
-/// Excludes other threads from libhdf5, which is usually built without locks. Prevents libhdf5 from
-/// printing errors.
+/// Excludes other users of this class from libhdf5, which may be built without locks. Prevents
+/// libhdf5 from printing errors.
 class hdf5_lock {
  public:
   hdf5_lock() : lock_(mutex()) {
@@ -233,8 +234,8 @@ class hdf5_index {
  private:
   [[nodiscard]] const std::string& path() const noexcept { return reads_.file->path(); }
 
-  // Gives a child 10 seconds of processor time for its next calls of libhdf5, and 10 microseconds
-  // for each of `chunks`. Damaged metadata can make libhdf5 loop forever.
+  // Limits the further processor time of a child to 10 seconds, and 10 microseconds for each of
+  // `chunks`. Damaged metadata can make libhdf5 loop forever.
   void limit_time(std::uint64_t chunks = 0) const noexcept {
     if (is_child_) child_process::limit_processor_time(10 + chunks / 100000);
   }
@@ -376,7 +377,7 @@ class hdf5_index {
     const auto read_chunk = &::H5Dread_chunk;
 #endif
     ::hsize_t count = 0;
-    limit_time((std::min)(out.cells, reads_.file->size()));  // each chunk has a byte in the file
+    limit_time((std::min)(out.cells, reads_.file->size()));  // a chunk takes a byte or more
     require(::H5Dget_num_chunks(set, space, &count), "chunks");
     hdf5_array::sizes at(out.lengths.size());
     reads_.is_locating = true;
@@ -409,7 +410,7 @@ class hdf5_index {
   std::unique_ptr<hdf5_id<&::H5Fclose>> file_;
 };
 
-/// Numbers for types of errors, starting at 1. 0 is `file_error`, and all other types.
+/// Numbers of error types, starting at 1. The number 0 is any other `file_error`.
 template <class... Errors>
 struct error_numbers {
   [[nodiscard]] static std::uint8_t of(const file_error& problem) noexcept {
@@ -441,12 +442,30 @@ void transfer_hdf5_array(Stream& stream, Array& array) {
   stream(array.chunks);
 }
 
-/// Lists datasets of `file`, in a child process if `in_child` is true. Throws the errors of
-/// `hdf5_index`, and `file_corrupt` if libhdf5 ended the child. No other thread may use libhdf5 in
-/// the meantime, except to call this function, which waits.
+/// Throws the error of a child process that ended without a list of `file`.
+[[noreturn]] inline void throw_child_ended(const shard_file& file, const child_ended& problem) {
+  const std::string what = std::string{"libhdf5 "} + problem.what();
+  if (problem.by_signal == SIGALRM) {
+    throw file_unreadable(file.path(), 0, "a child process that can use libhdf5",
+                          "a lock that another thread held during fork(): open the file before "
+                          "other threads use libhdf5, or set .child_process = false");
+  }
+  if (problem.by_signal == SIGKILL) {
+    throw file_unreadable(file.path(), 0, "enough memory and processor time for libhdf5",
+                          what + ": raise the limits (ulimit -H -t)");
+  }
+  throw file_corrupt(file.path(), 0, "metadata that libhdf5 can read",
+                     what + ": restore the file, or write it again");
+}
+
+/// Lists the datasets of `file`, in a child process if `in_child` is true. Throws the errors of
+/// `hdf5_index`, and `std::bad_alloc`. Throws `file_corrupt` if libhdf5 ended the child, and
+/// `file_unreadable` if the child cannot be started, or if it cannot use libhdf5 after
+/// `start_seconds`. No other thread may use libhdf5 during the call, except to call this function.
 [[nodiscard]] inline std::vector<hdf5_array> list_hdf5(const shard_file& file,
                                                        const std::vector<hdf5_spec>& specs,
-                                                       bool in_child, ::pid_t (*fork)() = &::fork) {
+                                                       bool in_child, ::pid_t (*fork)() = &::fork,
+                                                       unsigned start_seconds = 10) {
   const hdf5_lock lock;
   const auto list = [&] {
     hdf5_index index{file, in_child};
@@ -458,6 +477,19 @@ void transfer_hdf5_array(Stream& stream, Array& array) {
   constexpr std::uint8_t is_listed = 254;
   constexpr std::uint8_t no_memory = 255;
   const auto work = [&](const child_output& output) {
+    // A lock that another thread held during fork() is never released here. If libhdf5, the
+    // allocator and exceptions work once, their locks are free, because the child has one thread.
+    child_process::set_alarm(start_seconds);
+    {
+      ::H5E_auto2_t unused = nullptr;
+      void* data = nullptr;
+      ::H5Eget_auto2(H5E_DEFAULT, &unused, &data);
+    }
+    try {
+      throw child_ended("the allocator and exceptions work");
+    } catch (const child_ended&) {
+      child_process::set_alarm(0);
+    }
     try {
       const auto arrays = list();
       output(is_listed);
@@ -481,7 +513,10 @@ void transfer_hdf5_array(Stream& stream, Array& array) {
       std::vector<hdf5_array> arrays(specs.size());
       for (hdf5_array& array : arrays) {
         transfer_hdf5_array(child, array);
-        static_cast<void>(array.measure());
+        const bool is_possible = !array.lengths.empty() &&
+                                 array.chunk.size() == array.lengths.size() &&
+                                 std::ranges::count(array.chunk, 0U) == 0 && array.measure();
+        if (!is_possible) throw child_ended("sent a damaged result");
       }
       return arrays;
     }
@@ -495,9 +530,7 @@ void transfer_hdf5_array(Stream& stream, Array& array) {
     child(found);
     hdf5_errors::raise(kind, path, offset, expected, found);
   } catch (const child_ended& problem) {
-    throw file_corrupt(
-        file.path(), 0, "metadata that libhdf5 can read",
-        std::string{"libhdf5 "} + problem.what() + ": restore the file, or write it again");
+    throw_child_ended(file, problem);
   } catch (const std::system_error& problem) {
     throw file_unreadable(file.path(), 0, "a child process for libhdf5",
                           problem.code().message() +
