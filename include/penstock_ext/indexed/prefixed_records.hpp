@@ -88,7 +88,7 @@ struct prefixed_format {
 
   /// Finds the records of `data`, one after the other. Throws `file_truncated` if the last record
   /// is not complete, or if the file is shorter than its header. Throws `file_format_error` instead
-  /// if the file has a known other format.
+  /// if the file starts like a known other format.
   template <class Report>
   [[nodiscard]] found_samples scan(const mapped_file& data, std::size_t,
                                    const Report& report) const {
@@ -171,7 +171,7 @@ class prefixed_records : public detail::concat_dataset<detail::part_list<detail:
  public:
   /// Opens the files at `paths`, and builds missing and stale indexes. Throws the errors of
   /// `text_lines`, `file_truncated` if a record or the header exceeds its file, and `option_error`
-  /// if the layout is invalid. A compressed file is an error if a record exceeds it.
+  /// if the layout is invalid. Throws `file_format_error` if a record exceeds a compressed file.
   explicit prefixed_records(const std::vector<std::string>& paths,
                             const prefixed_layout& layout = {}, const index_options& options = {})
       : concat_dataset(detail::opened_parts<detail::prefixed_file>(

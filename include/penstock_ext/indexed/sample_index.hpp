@@ -83,9 +83,14 @@ struct found_samples {
 template <class Next, class Report>
 [[nodiscard]] found_samples scan_records(const mapped_file& data, const char* expected,
                                          std::uint64_t begin, const Next& next,
-                                         const Report& report) try {
+                                         const Report& report) {
   const std::uint64_t size = data.bytes().size();
+  // Checks the format only after an error, because valid records may start like another format.
+  const auto reject_foreign = [&] {
+    throw_foreign_format(data.bytes(), data.path(), expected, begin, "");
+  };
   if (begin > size) {
+    reject_foreign();
     throw file_truncated(data.path(), size, "a header of " + std::to_string(begin) + " bytes",
                          "the end of the file");
   }
@@ -93,7 +98,12 @@ template <class Next, class Report>
   std::uint64_t reported = 0;
   for (std::uint64_t at = begin; at < size;) {
     found.marks.push_back(at);
-    found.longest = std::max<std::uint64_t>(found.longest, next(at));
+    try {
+      found.longest = std::max<std::uint64_t>(found.longest, next(at));
+    } catch (const file_error&) {
+      reject_foreign();
+      throw;
+    }
     if (at - reported >= std::uint64_t{64} << 20 || at == size) {
       reported = at;
       report(at);
@@ -101,10 +111,6 @@ template <class Next, class Report>
   }
   found.count = found.marks.size();
   return found;
-} catch (const file_error&) {
-  // A record may begin like a compressed file, so a file whose records are valid is accepted.
-  throw_foreign_format(data.bytes(), data.path(), expected, begin, "");
-  throw;
 }
 
 /// The positions of samples in a data file, in a memory-mapped index file. Movable. Reading is

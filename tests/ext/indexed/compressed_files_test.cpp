@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Tests that compressed files, which have no random access, are errors with their remedy.
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include <penstock_ext/files/file_error.hpp>
@@ -80,5 +81,12 @@ TEST_CASE("records that begin like a compressed file are read", "[indexed]") {
   const test::temp_dir folder;
   test::file_bytes bytes{0x1f, 0x8b, 0x08, 0};  // a length of 559,903 bytes
   bytes.resize(4 + 559'903);
-  CHECK(ps::prefixed_records{{folder.write("a", bytes)}}.size() == 1);
+  const std::string path = folder.write("a", bytes);
+  CHECK(ps::prefixed_records{{path}}.size() == 1);
+  // An error of the program's function is not replaced.
+  std::filesystem::remove(path + ".index");
+  const auto fail = [](const ps::index_progress&) {
+    throw ps::file_unreadable("log", 0, "a log", "none");
+  };
+  CHECK_THROWS_AS(ps::prefixed_records({path}, {}, {.progress = fail}), ps::file_unreadable);
 }
