@@ -221,17 +221,30 @@ def soundfile_rows():
 def h5py_rows():
     import h5py
 
-    def images(shuffle, cache_bytes):
-        def epoch(folder):
-            with h5py.File(f"{folder}/samples.h5", rdcc_nbytes=cache_bytes, rdcc_nslots=10007) as file:
-                data = file["x"]
-                for batch in indices(len(data), shuffle):
-                    yield np.stack([data[k] for k in batch]) if shuffle else data[batch[0] : batch[-1] + 1]
+    def images(shuffle, cache_bytes, once=False):
+        def open_file(folder):
+            return h5py.File(f"{folder}/samples.h5", rdcc_nbytes=cache_bytes, rdcc_nslots=10007)
 
-        return row(lambda folder: lambda: epoch(folder), lambda x: (0, int(x.sum()), len(x)))
+        def epoch_of(file):
+            data = file["x"]
+            for batch in indices(len(data), shuffle):
+                yield np.stack([data[k] for k in batch]) if shuffle else data[batch[0] : batch[-1] + 1]
+
+        def epoch(folder):
+            with open_file(folder) as file:
+                yield from epoch_of(file)
+
+        def open_files(folder):
+            if not once:
+                return lambda: epoch(folder)
+            file = open_file(folder)
+            return lambda: epoch_of(file)
+
+        return row(open_files, lambda x: (0, int(x.sum()), len(x)))
 
     rows = {
         "hdf5/h5py/sequential": images(False, 1 << 20),
+        "hdf5/h5py/sequential/opened:once": images(False, 1 << 20, once=True),
         "hdf5/h5py/shuffled/cache:1MiB": images(True, 1 << 20),
         "hdf5/h5py/shuffled/cache:256MiB": images(True, 1 << 28),
     }

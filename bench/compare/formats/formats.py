@@ -29,6 +29,7 @@ AIMS = (
     ("wav/penstock/shuffled", "wav/soundfile/shuffled", 2),
     ("wav/penstock/shuffled", "wav/soundfile_open_files/shuffled", 2),
     ("hdf5/penstock/sequential", "hdf5/h5py/sequential", 4),
+    ("hdf5/penstock/sequential/opened:once", "hdf5/h5py/sequential/opened:once", 4),
     ("hdf5/penstock/shuffled", "hdf5/h5py/shuffled/cache:1MiB", 4),
     ("hdf5/penstock/shuffled", "hdf5/h5py/shuffled/cache:256MiB", 4),
 )
