@@ -59,7 +59,8 @@ done
 for side in "${only[@]}"; do
   [[ " ${known[*]} " == *" $side "* ]] || die "no side $side; there are: ${known[*]}"
 done
-[ -z "$data" ] || data=$(cd "$data" 2>/dev/null && pwd) || die "--data is no folder"
+given=$data
+[ -z "$data" ] || data=$(cd "$data" 2>/dev/null && pwd) || die "there is no folder $given (--data, MNIST_DIR)"
 mkdir -p "$(dirname "$json")" 2>/dev/null || die "$json can't be written"
 json=$(cd "$(dirname "$json")" && pwd)/$(basename "$json")
 # Reports this problem before minutes of work.

@@ -40,9 +40,9 @@ using frame = ps::record<ps::field<"words", std::uint64_t, words>>;
 /// Device memory for one frame per slot.
 using device_frames = std::array<std::array<std::uint64_t, words>, slots>;
 
-/// A typical hand-written ring. As in `pushed`, `push(word)` writes a frame of equal words and
-/// commits it. `take(use)` receives a frame, calls `use` with its word,
-/// and copies the frame to the device.
+/// A typical hand-written ring with the functions of `pushed`: `push(word)` commits a frame of equal
+/// words. `take(use)` receives a frame, calls `use` with its word, and copies the frame to the
+/// device.
 class hand_written {
  public:
   hand_written() {

@@ -5,7 +5,7 @@
 //   build/bench/bench/penstock_results_bench [--json FILE]
 //
 // In `returned_by_gpu` the calls of the device take time, and a worker notices the end of a copy
-// late, as on a GPU. In `returned` they take almost no time.
+// late, as on a GPU. In `returned` the calls take almost no time.
 #include <benchmark/benchmark.h>
 
 #include <chrono>

@@ -363,7 +363,7 @@ void tiny_batches(const ps::cuda_device& device, bench::rows& out, bool quick) {
   }
 }
 
-/// Returns the processor time of the calling thread, to which other programs do not add.
+/// Returns the processor time of the calling thread, which other programs do not increase.
 double thread_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

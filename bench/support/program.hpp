@@ -28,9 +28,9 @@ struct goal {
 /// random order and prints the medians. Then prints, for each goal, the ratio between the medians
 /// of its two benchmarks.
 ///
-/// The program does not run without NDEBUG. Google Benchmark prints the machine and its load. A
-/// ratio is noisy if its floor varied by more than 20 % within the run. The program accepts Google
-/// Benchmark's flags and `--json FILE`; bench/README.md describes the file. `repetitions` is the
+/// The program does not run without NDEBUG. Google Benchmark prints the number of cores, the
+/// caches and the load. A ratio is noisy if its floor varied by more than 20 % within the run. The
+/// program accepts Google Benchmark's flags and `--json FILE`; bench/README.md describes the file. `repetitions` is the
 /// default of `--benchmark_repetitions`. Returns the exit status; a missed goal is not a failure.
 int run(int argc, char** argv, const std::string& program, const std::vector<goal>& goals,
         int repetitions = 9);

@@ -244,7 +244,7 @@ class clips_of_file {
   }
 
  private:
-  // Returns the first frame of the last clip that is in the file.
+  // Returns the first frame of the last clip that ends within the file, or 0.
   [[nodiscard]] std::uint64_t last_begin() const noexcept {
     return frames_ - (std::min<std::uint64_t>)(frames_, options_.frames);
   }

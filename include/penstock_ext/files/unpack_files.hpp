@@ -50,7 +50,7 @@ struct unpack_options {
 
 namespace detail {
 
-/// Unpacks files with several threads. After an error, the other threads end soon.
+/// Unpacks files with several threads. After an error in a thread, the others stop at their next progress.
 template <class Codec>
 class file_unpacker {
  public:

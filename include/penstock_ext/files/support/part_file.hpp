@@ -33,7 +33,7 @@ inline void create_folder(const std::string& path) {
   if (problem) throw folder_error(path, "a folder that can be created", problem.message());
 }
 
-/// A temporary file next to its target. After the last write, it is either renamed to the target or
+/// A temporary file next to its target. After the last write, the file is renamed to the target or
 /// removed. The file of a killed process is removed when the same target is written again. Not
 /// thread-safe, but several threads or processes may create the same target with separate objects.
 /// Throws `file_unwritable` with the target's path, for example if the disk is full.
