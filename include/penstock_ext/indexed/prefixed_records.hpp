@@ -127,7 +127,7 @@ class indexed_records : public indexed_file<prefixed_format> {
   prefixed_format format_;
 };
 
-/// The records of one file of `prefixed_records`.
+/// A file of `prefixed_records`.
 using prefixed_file = byte_samples<indexed_records, prefixed_record>;
 
 /// Returns the format of `layout`. Throws `option_error` if the layout is invalid.

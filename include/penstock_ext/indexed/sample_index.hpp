@@ -76,7 +76,7 @@ struct found_samples {
 };
 
 /// Finds the records of `data`, one after the other, starting at byte `begin`. `next(at)` moves
-/// `at` from the start of a record to its end, and returns the size of the record's data. Calls
+/// `at` from the start of a record to its end, and returns the size of its data. Calls
 /// `report(at)` every 64 MiB. Throws `file_truncated` if the file ends before `begin`, and the
 /// errors of `next`. If the file has a known other format, throws `file_format_error` instead,
 /// whose message contains `expected`.

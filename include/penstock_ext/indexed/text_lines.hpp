@@ -164,7 +164,7 @@ class indexed_lines : public indexed_file<line_format> {
   }
 };
 
-/// The lines of one file of `text_lines`.
+/// A file of `text_lines`.
 using lines_file = byte_samples<indexed_lines, text_line>;
 
 }  // namespace detail

@@ -508,6 +508,17 @@ std::string rejection(const std::string& path, ps::hdf5_options options = {}) {
   return here.what();
 }
 
+/// Calls `check` with the seeds below `count`, for one of four records each.
+template <class Check>
+void for_each_seed(std::uint64_t count, const Check& check) {
+  for (std::uint64_t seed = 0; seed < count; seed += 4) {
+    check.template operator()<first_record>(seed);
+    check.template operator()<second_record>(seed + 1);
+    check.template operator()<third_record>(seed + 2);
+    check.template operator()<fourth_record>(seed + 3);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("thousands of HDF5 files have the values or the errors of libhdf5, whole and damaged",
@@ -515,12 +526,9 @@ TEST_CASE("thousands of HDF5 files have the values or the errors of libhdf5, who
   const test::temp_dir dir;
   const test::lzf_in_libhdf5 lzf;
   std::size_t errors = 0;
-  for (std::uint64_t seed = 0; seed < 2000; seed += 4) {
-    errors += check_random_file<first_record>(dir.path("a.h5"), seed);
-    errors += check_random_file<second_record>(dir.path("a.h5"), seed + 1);
-    errors += check_random_file<third_record>(dir.path("a.h5"), seed + 2);
-    errors += check_random_file<fourth_record>(dir.path("a.h5"), seed + 3);
-  }
+  for_each_seed(2000, [&]<class Record>(std::uint64_t seed) {
+    errors += check_random_file<Record>(dir.path("a.h5"), seed);
+  });
   CHECK(errors > 1000);
 }
 
@@ -529,12 +537,9 @@ TEST_CASE("1,200 HDF5 files damaged anywhere give typed errors or values of one 
   const test::temp_dir dir;
   const test::lzf_in_libhdf5 lzf;
   std::size_t opened = 0;
-  for (std::uint64_t seed = 0; seed < 300; seed += 4) {
-    opened += opened_after_damage<first_record>(dir.path("a.h5"), seed);
-    opened += opened_after_damage<second_record>(dir.path("a.h5"), seed + 1);
-    opened += opened_after_damage<third_record>(dir.path("a.h5"), seed + 2);
-    opened += opened_after_damage<fourth_record>(dir.path("a.h5"), seed + 3);
-  }
+  for_each_seed(300, [&]<class Record>(std::uint64_t seed) {
+    opened += opened_after_damage<Record>(dir.path("a.h5"), seed);
+  });
   CHECK(opened > 250);
   CHECK(opened < 1150);
 }

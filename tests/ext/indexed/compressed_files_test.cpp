@@ -83,7 +83,7 @@ TEST_CASE("records that begin like a compressed file are read", "[indexed]") {
   bytes.resize(4 + 559'903);
   const std::string path = folder.write("a", bytes);
   CHECK(ps::prefixed_records{{path}}.size() == 1);
-  // An error of the program's function is not replaced.
+  // An error that the progress function throws is not replaced.
   std::filesystem::remove(path + ".index");
   const auto fail = [](const ps::index_progress&) {
     throw ps::file_unreadable("log", 0, "a log", "none");

@@ -80,7 +80,7 @@ template <name Name, class T, std::size_t... Extents>
 /// The constructor lists all chunks with libhdf5, under a mutex of this class, in a child process.
 /// No other thread may call libhdf5 in the meantime. Later,
 /// threads read and decode in parallel without libhdf5. Without filters, only the bytes of the
-/// samples are read. Chunks with filters are decoded whole and cached. One thread decodes a chunk.
+/// samples are read. Chunks with filters are decoded whole and cached. A single thread decodes a chunk.
 /// Other threads that need the chunk first read the other chunks of their samples, and then wait.
 /// Therefore read such files in the order `sequential` or `block_shuffled{.block = data.block()}`.
 ///

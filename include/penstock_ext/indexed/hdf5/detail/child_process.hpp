@@ -133,9 +133,6 @@ class child_process {
     ::setrlimit(RLIMIT_CPU, &limit);
   }
 
-  /// Ends the calling process by SIGALRM after `seconds`, or never if `seconds` is 0.
-  static void set_alarm(unsigned seconds) noexcept { ::alarm(seconds); }
-
  private:
   [[noreturn]] static void fail(const char* call) {
     throw std::system_error(errno, std::generic_category(), call);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <hdf5.h>
+#include <unistd.h>
 #if __has_include(<H5FDdevelop.h>)
 #include <H5FDdevelop.h>
 #endif
@@ -479,7 +480,7 @@ void transfer_hdf5_array(Stream& stream, Array& array) {
   const auto work = [&](const child_output& output) {
     // A lock that another thread held during fork() is never released here. If libhdf5, the
     // allocator and exceptions work once, their locks are free, because the child has one thread.
-    child_process::set_alarm(start_seconds);
+    ::alarm(start_seconds);
     {
       ::H5E_auto2_t unused = nullptr;
       void* data = nullptr;
@@ -488,7 +489,7 @@ void transfer_hdf5_array(Stream& stream, Array& array) {
     try {
       throw child_ended("the allocator and exceptions work");
     } catch (const child_ended&) {
-      child_process::set_alarm(0);
+      ::alarm(0);
     }
     try {
       const auto arrays = list();
